@@ -1,0 +1,115 @@
+//! Consistent hashing of keys to nodes: servers in a client, partitions in a server.
+//!
+//! Each node stands at [`POINTS`] points of the ring; a key belongs to the node of the first point at or
+//! after its hash. Points and keys are hashed with SipHash-2-4 under a 128-bit secret, so that nobody who does
+//! not know it can aim keys at a node. `SPEC.md` gives the bytes that are hashed, and golden vectors.
+
+use core::hash::{BuildHasher, Hash, Hasher};
+use std::vec::Vec;
+
+use hashring::HashRing;
+use siphasher::sip::SipHasher24;
+
+/// Points of a node on the ring: the largest share of 128 nodes is then about 1.2 times the mean.
+pub const POINTS: u32 = 256;
+
+/// Secret under which the ring is hashed. All that place the same keys must have the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RingSecret([u8; 16]);
+
+impl RingSecret {
+    /// A secret from its bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// A secret from a text of any length: the SipHash-2-4-128 of it under the default secret.
+    pub fn from_text(text: &str) -> Self {
+        let hasher = siphasher::sip128::SipHasher24::new_with_key(&Self::default().0);
+        Self(hasher.hash(text.as_bytes()).as_bytes())
+    }
+
+    /// SipHash-2-4 of `bytes` under this secret.
+    pub fn hash(&self, bytes: &[u8]) -> u64 {
+        SipHasher24::new_with_key(&self.0).hash(bytes)
+    }
+}
+
+/// The published secret, for those who trust whoever chooses the keys.
+impl Default for RingSecret {
+    fn default() -> Self {
+        Self(*b"tollgate ring v1")
+    }
+}
+
+/// Never shows the secret.
+impl core::fmt::Debug for RingSecret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("RingSecret(..)")
+    }
+}
+
+/// `hashring` hashes by `std::hash::Hash`, whose bytes are not a promise; these types write exactly the bytes
+/// that the specification names.
+impl BuildHasher for RingSecret {
+    type Hasher = SipHasher24;
+
+    fn build_hasher(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.0)
+    }
+}
+
+struct Key<'a>(&'a [u8]);
+
+impl Hash for Key<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.0);
+    }
+}
+
+/// One point of a node: hashed as the node's name, a zero byte, and the point's number in 4 bytes.
+#[derive(Clone, Debug)]
+struct Point {
+    node: u32,
+    bytes: Vec<u8>,
+}
+
+impl Hash for Point {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.bytes);
+    }
+}
+
+/// A ring of nodes, known by their index.
+#[derive(Clone)]
+pub struct Ring {
+    ring: HashRing<Point, RingSecret>,
+}
+
+impl Ring {
+    /// A ring of the named nodes. Node `i` has `names[i]`; a node's points depend on its name alone, so that
+    /// the same node keeps its place whichever others there are.
+    pub fn new<N: AsRef<[u8]>>(secret: RingSecret, names: impl IntoIterator<Item = N>) -> Self {
+        let mut points = Vec::new();
+        for (node, name) in (0u32..).zip(names) {
+            for point in 0..POINTS {
+                let bytes = [name.as_ref(), &[0], &point.to_le_bytes()].concat();
+                points.push(Point { node, bytes });
+            }
+        }
+        let mut ring = HashRing::with_hasher(secret);
+        ring.batch_add(points);
+        Self { ring }
+    }
+
+    /// Index of the node that a key belongs to; `None` where the ring has no node.
+    pub fn node(&self, key: &[u8]) -> Option<usize> {
+        self.ring.get(&Key(key)).map(|point| point.node as usize)
+    }
+}
+
+impl core::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Ring").field("points", &self.ring.len()).finish()
+    }
+}

@@ -1,0 +1,122 @@
+//! `vi`: an unsigned LEB128 integer in its shortest form, at most 8 bytes, at most [`VALUE_MAX`].
+
+use bytes::{Buf, BufMut};
+
+use crate::error::DecodeError;
+
+/// Largest value: 2^53 - 1, the largest whole number that a Lua or JavaScript number holds exactly.
+pub const VALUE_MAX: u64 = (1 << 53) - 1;
+
+/// Most bytes that a value takes.
+pub const BYTES_MAX: usize = 8;
+
+/// Bytes that `value` takes, 1..=8.
+pub const fn len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Appends `value`. Values above [`VALUE_MAX`] are written as [`VALUE_MAX`]: no peer may see more.
+pub fn put(out: &mut impl BufMut, value: u64) {
+    let mut rest = value.min(VALUE_MAX);
+    while rest >= 0x80 {
+        out.put_u8(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.put_u8(rest as u8);
+}
+
+/// Takes a value from the front of `input`.
+///
+/// # Errors
+/// [`DecodeError::Truncated`] where the bytes end within it, [`DecodeError::VarintNotShortest`] where a
+/// shorter form exists, [`DecodeError::VarintTooLarge`] above [`VALUE_MAX`] or 8 bytes.
+pub fn get(input: &mut &[u8]) -> Result<u64, DecodeError> {
+    if let [first, ..] = **input
+        && first < 0x80
+    {
+        input.advance(1);
+        return Ok(u64::from(first));
+    }
+    get_long(input)
+}
+
+fn get_long(input: &mut &[u8]) -> Result<u64, DecodeError> {
+    let mut value = 0u64;
+    for index in 0..BYTES_MAX {
+        let byte = *input.get(index).ok_or(DecodeError::Truncated)?;
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            if byte == 0 && index > 0 {
+                return Err(DecodeError::VarintNotShortest);
+            }
+            if value > VALUE_MAX {
+                return Err(DecodeError::VarintTooLarge);
+            }
+            input.advance(index + 1);
+            return Ok(value);
+        }
+    }
+    Err(DecodeError::VarintTooLarge)
+}
+
+/// Takes a length of at most `max` and then that many bytes from the front of `input`.
+///
+/// # Errors
+/// As [`get`], and [`DecodeError::FieldTooLong`] above `max`.
+pub fn get_bytes<'a>(input: &mut &'a [u8], max: usize) -> Result<&'a [u8], DecodeError> {
+    let length = get(input)?;
+    if length > max as u64 {
+        return Err(DecodeError::FieldTooLong { length, max });
+    }
+    take(input, length as usize)
+}
+
+/// Takes `count` bytes from the front of `input`.
+///
+/// # Errors
+/// [`DecodeError::Truncated`] where there are fewer.
+pub fn take<'a>(input: &mut &'a [u8], count: usize) -> Result<&'a [u8], DecodeError> {
+    let (head, rest) = input.split_at_checked(count).ok_or(DecodeError::Truncated)?;
+    *input = rest;
+    Ok(head)
+}
+
+/// Takes one byte from the front of `input`.
+///
+/// # Errors
+/// [`DecodeError::Truncated`] where there is none.
+pub fn take_u8(input: &mut &[u8]) -> Result<u8, DecodeError> {
+    Ok(take(input, 1)?[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn lengths_are_those_written() {
+        for shift in 0..53 {
+            for value in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1] {
+                let mut out = Vec::new();
+                put(&mut out, value);
+                assert_eq!(out.len(), len(value), "{value}");
+                assert_eq!(get(&mut &out[..]), Ok(value));
+            }
+        }
+    }
+
+    #[test]
+    fn long_forms_are_refused() {
+        assert_eq!(get(&mut &[0x80, 0x00][..]), Err(DecodeError::VarintNotShortest));
+        assert_eq!(get(&mut &[0xff; 8][..]), Err(DecodeError::VarintTooLarge));
+        assert_eq!(
+            get(&mut &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..]),
+            Err(DecodeError::VarintTooLarge)
+        );
+        assert_eq!(get(&mut &[0x80][..]), Err(DecodeError::Truncated));
+        assert_eq!(get(&mut &[][..]), Err(DecodeError::Truncated));
+    }
+}
