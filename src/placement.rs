@@ -1,0 +1,78 @@
+//! Where a key's state is: key -> partition -> hash tag -> slot.
+//!
+//! The ring places keys in partitions, so that another number of partitions moves only a share of the keys. A
+//! partition is a hash tag whose slot is chosen so that the slots of all partitions are evenly spaced. The tag
+//! stands first in the Redis key, so that braces in a client's key mean nothing.
+
+use crc::{CRC_16_XMODEM, Crc};
+use tollgate_protocol::ring::{Ring, RingSecret};
+
+/// Slots of a Redis Cluster.
+pub const SLOTS: u16 = 16_384;
+
+/// Most partitions: beyond this, two would share a slot.
+pub const PARTITIONS_MAX: u16 = SLOTS;
+
+const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
+/// The partitions of a server; the same on all servers of a cluster.
+#[derive(Debug)]
+pub struct Placement {
+    ring: Ring,
+    partitions: Vec<Partition>,
+}
+
+/// One partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// What stands between the braces of its Redis key.
+    pub tag: String,
+    /// The Redis Cluster slot of the tag.
+    pub slot: u16,
+    /// The Redis key of the hash that holds its states.
+    pub redis_key: String,
+}
+
+impl Placement {
+    /// A placement in `count` partitions, 1..=16,384, under a secret; `prefix` stands after the tag.
+    pub fn new(secret: RingSecret, count: u16, prefix: &str) -> Self {
+        let count = count.clamp(1, PARTITIONS_MAX);
+        let tags = tags_of_slots();
+        let partition = |index: u16| {
+            let slot = (u32::from(index) * u32::from(SLOTS) / u32::from(count)) as u16;
+            let tag = tags[usize::from(slot)].to_string();
+            Partition { redis_key: format!("{{{tag}}}{prefix}"), tag, slot }
+        };
+        Self {
+            ring: Ring::new(secret, (0..count).map(|index| index.to_string())),
+            partitions: (0..count).map(partition).collect(),
+        }
+    }
+
+    /// Index of the partition of a key.
+    pub fn partition_of(&self, key: &[u8]) -> usize {
+        // A placement has at least one partition, so that the ring has a node.
+        self.ring.node(key).unwrap_or(0)
+    }
+
+    /// All partitions, by index.
+    pub fn partitions(&self) -> &[Partition] {
+        &self.partitions
+    }
+}
+
+/// The smallest whole number, as text, that hashes to each slot.
+fn tags_of_slots() -> Vec<u32> {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    let mut number = 0;
+    while missing > 0 {
+        let slot = usize::from(CRC16.checksum(number.to_string().as_bytes()) % SLOTS);
+        if tags[slot].is_none() {
+            tags[slot] = Some(number);
+            missing -= 1;
+        }
+        number += 1;
+    }
+    tags.into_iter().flatten().collect()
+}

@@ -1,0 +1,142 @@
+//! Where Redis is, as an operator writes it.
+
+use std::{fmt, str::FromStr};
+
+/// Where Redis is, parsed from `redis://[user:password@]host:port[/database]`, `rediss://…` (TLS),
+/// `redis-cluster://[user:password@]host:port,host:port,…` or `rediss-cluster://…` (TLS).
+/// Its `Display` and `Debug` leave out the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// Whether the nodes form a Redis Cluster.
+    pub cluster: bool,
+    /// Whether to connect by TLS.
+    pub tls: bool,
+    /// Name to log in with; `None`: the default user.
+    pub username: Option<String>,
+    /// Password to log in with.
+    pub password: Option<String>,
+    /// Host and port of each node; one unless `cluster`.
+    pub nodes: Vec<(String, u16)>,
+    /// Number of the database; 0 in a cluster.
+    pub database: i64,
+}
+
+/// Why a text is not the place of a Redis.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseRedisUrlError {
+    /// No scheme that is known.
+    #[error(
+        "the store must start with redis://, rediss://, redis-cluster:// or rediss-cluster://, or be `memory`"
+    )]
+    Scheme,
+    /// A part of the credentials is not percent-encoded UTF-8.
+    #[error("the {0} is not percent-encoded UTF-8")]
+    Encoding(&'static str),
+    /// A node is not host:port.
+    #[error("`{0}` is not a node: write host:port, an IPv6 address in brackets")]
+    Node(String),
+    /// More than one node without a cluster.
+    #[error("{0} nodes are named: use redis-cluster:// for a Redis Cluster")]
+    ManyNodes(usize),
+    /// The database is not a number, or the Redis is a cluster.
+    #[error("`{0}` is not a database: a number after the `/`, and none in a Redis Cluster")]
+    Database(String),
+}
+
+impl FromStr for RedisUrl {
+    type Err = ParseRedisUrlError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRedisUrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(ParseRedisUrlError::Scheme)?;
+        let (cluster, tls) = match scheme {
+            "redis" => (false, false),
+            "rediss" => (false, true),
+            "redis-cluster" => (true, false),
+            "rediss-cluster" => (true, true),
+            _ => return Err(ParseRedisUrlError::Scheme),
+        };
+        let (credentials, rest) = match rest.rsplit_once('@') {
+            Some((credentials, rest)) => (Some(credentials), rest),
+            None => (None, rest),
+        };
+        let (username, password) = parse_credentials(credentials)?;
+        let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let nodes = hosts.split(',').map(parse_node).collect::<Result<Vec<_>, _>>()?;
+        if nodes.len() > 1 && !cluster {
+            return Err(ParseRedisUrlError::ManyNodes(nodes.len()));
+        }
+        let database = parse_database(database, cluster)?;
+        Ok(Self { cluster, tls, username, password, nodes, database })
+    }
+}
+
+type Credentials = (Option<String>, Option<String>);
+
+/// `user:password`, `:password` or `password`.
+fn parse_credentials(text: Option<&str>) -> Result<Credentials, ParseRedisUrlError> {
+    let Some(text) = text else { return Ok((None, None)) };
+    let (username, password) = text.split_once(':').unwrap_or(("", text));
+    let decode = |text: &str, name| {
+        let decoded = percent_decode(text).ok_or(ParseRedisUrlError::Encoding(name))?;
+        Ok(Some(decoded).filter(|text| !text.is_empty()))
+    };
+    Ok((decode(username, "user name")?, decode(password, "password")?))
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = tail;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn parse_node(text: &str) -> Result<(String, u16), ParseRedisUrlError> {
+    let bad = || ParseRedisUrlError::Node(text.to_owned());
+    let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']').ok_or_else(bad)?,
+        None if host.contains(':') => return Err(bad()),
+        None => host,
+    };
+    let port = port.parse().ok().filter(|&port: &u16| port > 0).ok_or_else(bad)?;
+    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}
+
+fn parse_database(text: &str, cluster: bool) -> Result<i64, ParseRedisUrlError> {
+    match text.parse::<u16>() {
+        Ok(database) if !cluster || database == 0 => Ok(i64::from(database)),
+        Err(_) if text.is_empty() => Ok(0),
+        _ => Err(ParseRedisUrlError::Database(text.to_owned())),
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tls, cluster) = (if self.tls { "s" } else { "" }, if self.cluster { "-cluster" } else { "" });
+        write!(f, "redis{tls}{cluster}://")?;
+        for (index, (host, port)) in self.nodes.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            if host.contains(':') {
+                write!(f, "{comma}[{host}]:{port}")?
+            } else {
+                write!(f, "{comma}{host}:{port}")?
+            }
+        }
+        if self.database != 0 { write!(f, "/{}", self.database) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisUrl({self})")
+    }
+}
