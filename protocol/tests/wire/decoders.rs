@@ -7,7 +7,7 @@ use tollgate_protocol::{
     check::CheckBatch,
     error::DecodeError,
     frame::{Frame, FrameFormat, FrameType},
-    limits::{FRAME_BYTES_DEFAULT, FRAME_BYTES_MAX},
+    limits::{FRAME_BYTES_DEFAULT, FRAME_BYTES_MAX, ITEMS_DEFAULT, POLICIES_MAX},
     varint,
 };
 
@@ -15,9 +15,12 @@ use crate::{arbitrary::message, message::Message};
 
 const FORMAT: FrameFormat = FrameFormat { payload_bytes_max: FRAME_BYTES_DEFAULT, checksum: false };
 
-/// Most bytes that a decoder may hold for each byte that came. The worst is a table of the shortest policies,
-/// each with its own memory for limits.
+/// Most bytes that a decoder may hold for each byte that came. A decision of one byte takes the most.
 const BYTES_PER_BYTE_MAX: usize = 64;
+
+/// HELLO_OK up to the number of policies: version 1, no features, frames of 4,096 bytes, 1 item, 1 in flight, no
+/// idle time, boot id 0.
+const HELLO_OK_HEAD: [u8; 15] = [1, 0, 0x80, 0x20, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Decodes a payload. Where it can be read, what it means can be written and read again.
 fn decode(frame: &Frame) -> Result<(), TestCaseError> {
@@ -111,6 +114,34 @@ proptest! {
     }
 }
 
+/// The shortest items take the most memory for each byte.
+#[test]
+fn payloads_of_the_shortest_items() {
+    let payload_of = |head: &[u8], count: usize, item: &[u8]| {
+        let mut payload = BytesMut::from(head);
+        varint::put(&mut payload, count as u64);
+        payload.extend_from_slice(&item.repeat(count));
+        payload.freeze()
+    };
+    // A policy named `a` with alias 0, version 0 and one limit, of an unknown algorithm and without numbers.
+    let policies = payload_of(&HELLO_OK_HEAD, POLICIES_MAX, &[1, b'a', 0, 0, 1, 9, 0]);
+    let replies = payload_of(&[], ITEMS_DEFAULT, &[0]);
+    // A check of alias 0 and key `a`, then checks of the same.
+    let first = [0x10, 0, 1, b'a'];
+    let mut checks = BytesMut::from(&[0][..]);
+    varint::put(&mut checks, ITEMS_DEFAULT as u64);
+    checks.extend_from_slice(&first);
+    checks.extend_from_slice(&[0x20].repeat(ITEMS_DEFAULT - 1));
+
+    for (kind, payload) in
+        [(FrameType::HelloOk, policies), (FrameType::Reply, replies), (FrameType::Check, checks.freeze())]
+    {
+        let frame = Frame { kind, id: 1, payload };
+        assert!(Message::decode(&frame, None).is_ok(), "{kind:?}");
+        decode(&frame).expect("little memory");
+    }
+}
+
 /// Bytes held at most while `decode` runs.
 fn held_by(decode: impl FnOnce()) -> u64 {
     measure(decode).bytes_max
@@ -127,8 +158,8 @@ fn a_count_without_items_reserves_nothing_for_them() {
     assert!(held <= 256, "{held} bytes");
 
     // The most policies that may be announced, and none.
-    let mut payload = BytesMut::from(&[1, 0, 0x80, 0x20, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0][..]);
-    varint::put(&mut payload, 1_024);
+    let mut payload = BytesMut::from(&HELLO_OK_HEAD[..]);
+    varint::put(&mut payload, POLICIES_MAX as u64);
     let frame = Frame { kind: FrameType::HelloOk, id: 1, payload: payload.freeze() };
     let held = held_by(|| assert_eq!(Message::decode(&frame, None), Err(DecodeError::Truncated)));
     assert!(held <= 256, "{held} bytes");
