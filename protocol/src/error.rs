@@ -179,14 +179,10 @@ error_codes! {
     ChecksumMismatch = 8,
     /// HELLO, or the rest of a frame that had begun, did not come in time.
     Timeout = 9,
-    /// Reserved: a server of version 1 stops reading where the credit is used up.
-    CreditExceeded = 10,
     /// Too many connections.
-    TooManyConnections = 11,
-    /// Reserved: a server of version 1 ends an idle connection by GOAWAY.
-    Idle = 12,
+    TooManyConnections = 10,
     /// The server failed; the connection can be opened again.
-    Internal = 13,
+    Internal = 11,
 }
 
 /// Payload of an ERROR frame. The sender closes the connection after it.
