@@ -1,0 +1,6 @@
+//! Integration tests: the promises that users rely on, from the arithmetic to a cluster that loses a node.
+
+mod agreement;
+mod model;
+mod subject;
+mod trace;
