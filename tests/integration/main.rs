@@ -2,5 +2,6 @@
 
 mod agreement;
 mod model;
+mod properties;
 mod subject;
 mod trace;
