@@ -155,7 +155,7 @@ impl SessionPolicies {
     /// The policy of an alias.
     pub fn get(&self, alias: u32) -> Option<&Policy> {
         let index = (alias / 2) as usize;
-        if alias % 2 == 0 {
+        if alias.is_multiple_of(2) {
             self.named.policies.get(index).map(|(_, policy)| &**policy)
         } else {
             self.inline.get(index)?.as_deref()
