@@ -80,6 +80,8 @@ struct Connection<'a, R, W> {
     /// Whether there is no whole frame in the input.
     starved: bool,
     output: BytesMut,
+    /// Replies that are in the output. A batch holds its credit until its reply is written.
+    unwritten: usize,
     /// Memory of the decisions of one batch.
     decisions: Vec<Decision>,
     /// Batches that the store is deciding.
@@ -100,6 +102,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             arrived: now,
             starved: true,
             output: BytesMut::new(),
+            unwritten: 0,
             decisions: Vec::new(),
             inflight: FuturesUnordered::new(),
         }
@@ -161,8 +164,11 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
         self.timeouts.awaits_rest(is_cut_off, self.input.len() < bytes_before, now);
     }
 
+    /// Whether a frame may be taken. Where the credit is just used up one more is: it is a PING, which must not
+    /// wait for replies, unless the client overdraws its credit.
     fn has_room(&self) -> bool {
-        self.inflight.len() < self.session.inflight_max() && self.output.len() < OUTPUT_BYTES_MAX
+        self.inflight.len() + self.unwritten <= self.session.inflight_max()
+            && self.output.len() < OUTPUT_BYTES_MAX
     }
 
     fn decide(&mut self, request: Request) {
@@ -171,6 +177,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
                 self.decisions.clear();
                 memory.decide(&request.batch, &mut self.decisions);
                 self.session.reply_and_reuse(request, &self.decisions, &mut self.output);
+                self.unwritten += 1;
             }
             Store::Redis(redis) => self.inflight.push(Box::pin(ask(redis, request))),
         }
@@ -178,11 +185,15 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
 
     fn was_decided(&mut self, stub: &Stub, decisions: &[Decision]) {
         self.session.reply(stub, decisions, &mut self.output);
+        self.unwritten += 1;
         self.timeouts.active(Instant::now());
     }
 
     fn was_written(&mut self, count: usize, now: Instant) -> io::Result<()> {
         self.timeouts.wrote(now);
+        if self.output.is_empty() {
+            self.unwritten = 0;
+        }
         if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
     }
 

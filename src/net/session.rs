@@ -12,12 +12,13 @@ use tokio::time::Instant;
 use tollgate_protocol::{
     check::{CheckBatch, CheckItem},
     control::{GoAway, GoAwayReason, Ping},
-    define::{Define, Defined},
+    define::Defined,
     error::ErrorFrame,
     frame::{Frame, FrameFormat, FrameType},
     hello::{FEATURE_CHECKSUM, Hello},
     limits::HEADER_BYTES,
     reply::{self, ReplyItem},
+    varint,
 };
 
 use super::{tally, terms::Terms, violation::Violation};
@@ -155,12 +156,12 @@ impl Session {
         match kind {
             FrameType::Check => return self.check(id, payload, arrived),
             FrameType::Hello => self.hello(id, &Hello::decode(&payload)?, output),
-            FrameType::Define => self.define(id, Define::decode(&payload)?, output),
+            FrameType::Define => self.define(id, &payload, output),
             FrameType::Ping => {
                 let ping = Ping::decode(&payload)?;
                 self.format.encode(output, FrameType::Pong, id, |out| ping.encode(out));
             }
-            other => return Err(Violation::NotFromClient(other)),
+            from_server => return Err(Violation::NotFromClient(from_server)),
         }
         Ok(Step::Handled)
     }
@@ -168,9 +169,6 @@ impl Session {
     /// Whether a frame of this type and id may come now.
     fn admit(&self, frame: &Frame) -> Result<(), Violation> {
         let (kind, id, last_id) = (frame.kind, frame.id, self.last_id);
-        if kind.is_from_server() {
-            return Err(Violation::NotFromClient(kind));
-        }
         match (self.phase, kind) {
             (Phase::BeforeHello, FrameType::Hello) => {}
             (Phase::BeforeHello, _) => return Err(Violation::BeforeHello(kind)),
@@ -192,11 +190,23 @@ impl Session {
         };
     }
 
-    fn define(&mut self, id: u32, define: Define, output: &mut BytesMut) {
-        let ready = self.terms.inline_policy(define.limits.clone());
-        let defined = Defined { refused: ready.as_ref().err().map(ToString::to_string) };
+    fn define(&mut self, id: u32, payload: &Bytes, output: &mut BytesMut) {
         // Batches in flight keep the policies that they arrived under.
-        Arc::make_mut(&mut self.policies).define(&define, ready.ok());
+        let policies = Arc::make_mut(&mut self.policies);
+        let refused = match self.terms.inline_policy(payload) {
+            Ok((alias, policy)) => {
+                policies.define(alias, Some(policy));
+                None
+            }
+            Err(refusal) => {
+                // A refused alias names nothing, even where it named a policy before.
+                if let Ok(alias) = varint::get(&mut &payload[..]) {
+                    policies.define(alias, None);
+                }
+                Some(refusal.to_string())
+            }
+        };
+        let defined = Defined { refused };
         self.format.encode(output, FrameType::Defined, id, |out| defined.encode(out));
     }
 

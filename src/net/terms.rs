@@ -2,13 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tollgate_protocol::{
+    define::Define,
+    error::DecodeError,
     hello::{FEATURE_CHECKSUM, Hello, HelloOk},
     limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN},
     policy::NamedPolicy,
     reply,
     ring::RingSecret,
-    varint,
 };
 
 use crate::{
@@ -17,8 +19,6 @@ use crate::{
     policy::{OnUnavailable, Policy, PolicyTable},
     server::ServerConfig,
 };
-
-use tollgate_protocol::policy::Limits;
 
 /// What is the same for all connections of a server.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl Terms {
         let inflight_most = u64::from(self.config.inflight_max.max(1));
         let frame_bytes_max =
             hello.frame_bytes_max.unwrap_or(frame_bytes_most).clamp(FRAME_BYTES_MIN as u64, frame_bytes_most);
-        // A full REPLY fits in a frame: the count, and the longest form of each decision.
-        let items_fit = (frame_bytes_max - varint::BYTES_MAX as u64) / reply::ITEM_BYTES_MAX as u64;
+        // A full REPLY fits in a frame.
+        let items_fit = reply::items_max(frame_bytes_max as usize) as u64;
         HelloOk {
             features: hello.features & FEATURE_CHECKSUM,
             frame_bytes_max,
@@ -71,11 +71,22 @@ impl Terms {
         }
     }
 
-    /// Makes a client's own policy ready.
+    /// Makes the policy of a DEFINE ready, and says for which alias.
     ///
     /// # Errors
-    /// The first limit that cannot be enforced exactly.
-    pub(crate) fn inline_policy(&self, limits: Limits) -> Result<Policy, UnsupportedLimit> {
-        Policy::inline(limits, self.on_unavailable, &self.secret, &self.metrics)
+    /// What is wrong with the definition. It concerns no other frame.
+    pub(crate) fn inline_policy(&self, payload: &Bytes) -> Result<(u64, Policy), Refusal> {
+        let Define { alias, limits } = Define::decode(payload)?;
+        let policy = Policy::inline(limits, self.on_unavailable, &self.secret, &self.metrics)?;
+        Ok((alias, policy))
     }
+}
+
+/// Why a definition is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error(transparent)]
+    Unsupported(#[from] UnsupportedLimit),
 }

@@ -3,15 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tollgate_protocol::limits::{FRAME_TIMEOUT_MS, HELLO_TIMEOUT_MS, WRITE_TIMEOUT_MS};
 
-/// HELLO must be whole this long after the connection was accepted.
-pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A frame must be whole this long after its first byte: a byte now and then does not keep it alive.
-pub(crate) const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A client that takes nothing of its output for this long is cut off.
-pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(HELLO_TIMEOUT_MS);
+pub(crate) const FRAME_TIMEOUT: Duration = Duration::from_millis(FRAME_TIMEOUT_MS);
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_millis(WRITE_TIMEOUT_MS);
 
 /// A connection on which nothing happened for this long gives its buffers back.
 const QUIET: Duration = Duration::from_secs(1);
