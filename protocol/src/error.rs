@@ -86,8 +86,8 @@ pub enum DecodeError {
     /// The first item says that its key is that of the item before.
     #[error("the first item refers to the key of an item before it")]
     NoKeyBefore,
-    /// A link does not join two checks of one key.
-    #[error("a link must join two checks of one key")]
+    /// A link does not join two checks of one key, or too many are linked.
+    #[error("a link must join two checks of one key, and at most 16 are linked")]
     BadLink,
     /// An unknown algorithm.
     #[error("unknown algorithm {0}")]
