@@ -38,8 +38,8 @@
 //! # Several servers
 //!
 //! Keys are spread over the servers of [`Builder::servers`] by a consistent-hash ring. While a server is down its
-//! keys go to the others; it is tried again at least every 5 s, and gets them back when it is up. A server that
-//! says that it is going away loses no call.
+//! keys go to the others; it is tried again at least every 5 s, and gets them back when it is up. What a server
+//! that is going away has not executed moves to another one.
 //!
 //! # Layout
 //!
