@@ -19,6 +19,9 @@ pub mod sliding_window;
 pub mod state;
 pub mod token_bucket;
 
+#[cfg(test)]
+mod tests;
+
 pub use decide::{Cells, Decision, PolicyLimit, Request, decide};
 pub use rule::{Rule, UnsupportedLimit};
 pub use state::{State, StateId};

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use percent_encoding::percent_decode_str;
+
 /// Where Redis is, parsed from `redis://[user:password@]host:port[/database]`, `rediss://…` (TLS),
 /// `redis-cluster://[user:password@]host:port,host:port,…` or `rediss-cluster://…` (TLS).
 /// Its `Display` and `Debug` leave out the password.
@@ -77,26 +79,11 @@ fn parse_credentials(text: Option<&str>) -> Result<Credentials, ParseRedisUrlErr
     let Some(text) = text else { return Ok((None, None)) };
     let (username, password) = text.split_once(':').unwrap_or(("", text));
     let decode = |text: &str, name| {
-        let decoded = percent_decode(text).ok_or(ParseRedisUrlError::Encoding(name))?;
-        Ok(Some(decoded).filter(|text| !text.is_empty()))
+        let decoded =
+            percent_decode_str(text).decode_utf8().map_err(|_| ParseRedisUrlError::Encoding(name))?;
+        Ok(Some(decoded.into_owned()).filter(|text| !text.is_empty()))
     };
     Ok((decode(username, "user name")?, decode(password, "password")?))
-}
-
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, tail) = rest.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = tail;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 fn parse_node(text: &str) -> Result<(String, u16), ParseRedisUrlError> {
