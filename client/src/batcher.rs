@@ -132,6 +132,12 @@ impl Batcher {
         self.last_id >= IDS_MAX
     }
 
+    /// Goes on as if nearly all ids had been used.
+    #[cfg(test)]
+    pub(crate) fn use_up_ids(&mut self) {
+        self.last_id = IDS_MAX;
+    }
+
     /// The earliest time at which [`Batcher::expire`] may have something to do.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
         earliest(self.ready.first_deadline(), self.pending.first_deadline())
@@ -355,3 +361,6 @@ fn ping_payload(id: u32) -> Ping {
 fn unexpected(frame: &Frame) -> Broken {
     Broken::Unexpected { kind: frame.kind, id: frame.id }
 }
+
+#[cfg(test)]
+mod tests;
