@@ -109,7 +109,7 @@ impl World {
             registry.inline(limit("token-bucket:3/1s").into()).unwrap(),
         ];
         let hello = HelloOk {
-            features: FEATURE_CHECKSUM,
+            features: 0,
             frame_bytes_max: 4_096,
             items_max: ITEMS_MAX,
             inflight_max: INFLIGHT_MAX,

@@ -190,7 +190,7 @@ async fn a_server_that_breaks_the_protocol_is_left_and_tried_again() {
         // Another protocol; a length above the negotiated one; a reply of two decisions to one check.
         (b"HTTP/1.1 400 Bad Request\r\n", "is it a Tollgate server?"),
         (&[0xff, 0xff, 0xff, 0x90, 2, 0, 0, 0], "at most 262144 were negotiated"),
-        (&[3, 0, 0, 0x90, 2, 0, 0, 0, 2, 0x80, 0x80], "2 items, 1..=1 are allowed"),
+        (&[3, 0, 0, 0x90, 2, 0, 0, 0, 2, 0x80, 0x80], "2 decisions, 1 were asked for"),
         // A reply to nothing; a PONG to nothing; a frame of clients.
         (&[2, 0, 0, 0x90, 9, 0, 0, 0, 1, 0x80], "unexpected Reply frame of id 9"),
         (&[8, 0, 0, 0x83, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "unexpected Pong frame of id 9"),
@@ -238,6 +238,7 @@ async fn bad_input_is_refused_without_asking() {
         (Request::check(&api, ""), "the key has 0 bytes, 1 to 1024 are allowed"),
         (Request::check(&api, &long), "the key has 1025 bytes, 1 to 1024 are allowed"),
         (Request::check(&api, "1").cost(1 << 53), "the cost 9007199254740992 is above 2^53 - 1"),
+        (Request::refund(&api, "1").cost(0), "the cost is 0"),
         (Request::check(&api, "1").linked(), "a linked request must be a check"),
     ];
     for (request, expected) in cases {
@@ -267,6 +268,8 @@ async fn bad_input_is_refused_without_asking() {
         let answers = soon(client.call_many(&[first, second])).await;
         assert_eq!(answers, [Err(CheckError::BadLink), Err(CheckError::BadLink)]);
     }
+    let answers = soon(client.call_many(&[link, Request::check(&api, "b").cost(0)])).await;
+    assert_eq!(answers, [Err(CheckError::ZeroCost), Err(CheckError::ZeroCost)]);
     assert_eq!(soon(client.call_many(&[])).await, []);
 }
 
@@ -303,6 +306,10 @@ async fn a_client_that_cannot_connect_says_why() {
     };
     let (error, ()) = join!(soon(Client::connect(server.address())), wrong);
     assert!(error.unwrap_err().to_string().contains("unexpected Defined frame"));
+
+    let server = Server::start_with(|hello| hello.features = 1).await;
+    let (error, _connection) = join!(soon(Client::connect(server.address())), server.accept());
+    assert!(error.unwrap_err().to_string().contains("features that were not offered"));
 }
 
 #[tokio::test]
