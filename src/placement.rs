@@ -10,8 +10,8 @@ use tollgate_protocol::ring::{Ring, RingSecret};
 /// Slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// Most partitions: beyond this, two would share a slot.
-pub const PARTITIONS_MAX: u16 = SLOTS;
+/// Most partitions: enough for 128 shards and more, and a ring of 2 million points, some 50 MB.
+pub const PARTITIONS_MAX: u16 = 4_096;
 
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
@@ -34,7 +34,7 @@ pub struct Partition {
 }
 
 impl Placement {
-    /// A placement in `count` partitions, 1..=16,384, under a secret; `prefix` stands after the tag.
+    /// A placement in `count` partitions, 1..=4,096, under a secret; `prefix` stands after the tag.
     pub fn new(secret: RingSecret, count: u16, prefix: &str) -> Self {
         let count = count.clamp(1, PARTITIONS_MAX);
         let tags = tags_of_slots();
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn slots_are_evenly_spaced_and_those_of_their_tags() {
-        for count in [1, 3, 64, 100, 1_000, PARTITIONS_MAX] {
+        for count in [1, 3, 64, 100, 1_000] {
             let placement = Placement::new(RingSecret::default(), count, "t");
             let slots: Vec<u16> = placement.partitions().iter().map(|partition| partition.slot).collect();
             assert_eq!(slots.len(), usize::from(count));
