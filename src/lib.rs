@@ -10,6 +10,8 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`cli`] | the command line |
+//! | [`config`] | the file, the environment and flags, checked |
 //! | [`server`] | runs all of it until it is told to stop |
 //! | [`net`] | sockets and sessions: frames in, batches out, decisions back |
 //! | [`batch`] | the checks of a frame and the policies that they name |
@@ -23,7 +25,9 @@
 
 pub mod admin;
 pub mod batch;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod limit;
 pub mod metrics;
 pub mod net;

@@ -104,7 +104,7 @@ impl FrameFormat {
         Self { payload_bytes_max: limits::FRAME_BYTES_DEFAULT, checksum: false };
 
     /// Takes the next whole frame from the front of `input`, or `None` where more bytes are needed.
-    /// Unknown frames that may be ignored are skipped. Nothing is allocated: the payload is a slice of `input`.
+    /// Unknown frames that may be ignored are skipped. Nothing is copied: the payload is a slice of `input`.
     ///
     /// # Errors
     /// The rule that the frame breaks; a length is judged as soon as the header is there.

@@ -213,7 +213,11 @@ pub fn take_count(input: &mut &[u8], expected: usize) -> Result<(), DecodeError>
 pub fn decode(payload: &Bytes, expected: usize) -> Result<Vec<ReplyItem>, DecodeError> {
     let mut input = &payload[..];
     take_count(&mut input, expected)?;
-    let items = (0..expected).map(|_| ReplyItem::take(&mut input)).collect::<Result<_, _>>()?;
+    // A decision has at least one byte, so that room is made for no more of them than bytes have come.
+    let mut items = Vec::with_capacity(expected.min(input.len()));
+    for _ in 0..expected {
+        items.push(ReplyItem::take(&mut input)?);
+    }
     finish(input)?;
     Ok(items)
 }
