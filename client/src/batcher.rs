@@ -33,8 +33,9 @@ use crate::{
     waiting::{Ask, Group, Waiting},
 };
 
-/// Batches that the client wants in flight on a connection. While they are, the next one gathers.
-pub(crate) const INFLIGHT_WANTED: usize = 8;
+/// Batches that the client wants in flight on a connection. While they are, the next one gathers: more would
+/// send a busy server smaller batches, fewer would have more requests wait behind a slow one.
+pub(crate) const INFLIGHT_WANTED: usize = 16;
 
 /// Id of HELLO; those of other frames rise from it.
 pub(crate) const HELLO_ID: u32 = 1;

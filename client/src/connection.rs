@@ -1,6 +1,6 @@
 //! One task that owns one socket.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use bytes::BytesMut;
 use tokio::{
@@ -97,15 +97,15 @@ async fn exchange(stream: &mut TcpStream, session: &mut Session) -> Result<(), B
             timer.as_mut().reset(wake_at);
         }
         session.input.reserve(READ_BYTES);
-        let link = Arc::clone(&session.link);
         tokio::select! {
             biased;
             written = writer.write_buf(&mut session.out), if !session.out.is_empty() => {
                 session.written(written?)?;
             }
             read = reader.read_buf(&mut session.input) => session.heard(read?, Instant::now().into_std())?,
-            // All other callers that can run do so before the frame is closed, and share it.
-            () = link.called() => tokio::task::yield_now().await,
+            // All callers that can run do so before the frame is closed, and share it. Without this the task runs
+            // right after the first of them, and sends its request alone.
+            () = session.link.called() => tokio::task::yield_now().await,
             () = &mut timer => {}
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct Routes {
     states: Vec<State>,
     live: Vec<Route>,
     /// Of the live servers, by their index in `live`.
-    ring: Ring,
+    ring: Arc<Ring>,
 }
 
 /// A live server.
@@ -85,7 +85,7 @@ impl Routes {
 impl Servers {
     pub(crate) fn new(names: Vec<Arc<str>>, ring_secret: RingSecret, deadline: Duration) -> Self {
         let states = vec![State::default(); names.len()];
-        let ring = Ring::new(ring_secret, std::iter::empty::<&str>());
+        let ring = Arc::new(Ring::new(ring_secret, std::iter::empty::<&str>()));
         let routes = watch::Sender::new(Arc::new(Routes { states, live: Vec::new(), ring }));
         let registry = Arc::new(Registry::new(names.len()));
         Self { names, ring_secret, deadline, registry, routes, parked: watch::Sender::new(0) }
@@ -121,20 +121,22 @@ impl Servers {
 
     fn set(&self, server: usize, state: State) {
         self.routes.send_modify(|routes| {
-            let mut states = routes.states.clone();
-            states[server] = state;
-            *routes = Arc::new(self.routes_of(states));
+            let routes = Arc::make_mut(routes);
+            let same_routes = routes.states[server].link.is_none() && state.link.is_none();
+            routes.states[server] = state;
+            if !same_routes {
+                self.route(routes);
+            }
         });
     }
 
-    fn routes_of(&self, states: Vec<State>) -> Routes {
-        let live: Vec<_> = states
-            .iter()
-            .enumerate()
-            .filter_map(|(server, state)| Some(Route { server, link: state.link.clone()? }))
-            .collect();
-        let ring = Ring::new(self.ring_secret, live.iter().map(|route| self.names[route.server].as_bytes()));
-        Routes { states, live, ring }
+    /// Puts the live servers on the ring.
+    fn route(&self, routes: &mut Routes) {
+        let links = routes.states.iter().map(|state| state.link.clone());
+        routes.live =
+            links.enumerate().filter_map(|(server, link)| Some(Route { server, link: link? })).collect();
+        let names = routes.live.iter().map(|route| self.names[route.server].as_bytes());
+        routes.ring = Arc::new(Ring::new(self.ring_secret, names));
     }
 
     /// Hands a verified request to the connection of its key.

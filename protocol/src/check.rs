@@ -18,7 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{
     error::{DecodeError, finish},
-    limits::FRAME_BYTES_MAX,
+    limits::{FRAME_BYTES_MAX, LINKED_MAX},
     tlv, varint,
 };
 
@@ -156,8 +156,13 @@ impl CheckBatch {
         // An item has at least one byte, so that room is made for no more items than bytes have come.
         items.reserve((count as usize).min(input.len()));
         let mut before = None;
+        let mut group_items = 1;
         for _ in 0..count {
             let item = take_item(&mut input, payload.len(), before.as_ref())?;
+            group_items = if item.linked { group_items + 1 } else { 1 };
+            if group_items > LINKED_MAX {
+                return Err(DecodeError::BadLink);
+            }
             items.push(item);
             before = Some(item);
         }

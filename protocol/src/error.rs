@@ -86,8 +86,8 @@ pub enum DecodeError {
     /// The first item says that its key is that of the item before.
     #[error("the first item refers to the key of an item before it")]
     NoKeyBefore,
-    /// A link does not join two checks of one key.
-    #[error("a link must join two checks of one key")]
+    /// A link does not join two checks of one key, or too many are linked.
+    #[error("a link must join two checks of one key, and at most 16 are linked")]
     BadLink,
     /// An unknown algorithm.
     #[error("unknown algorithm {0}")]
@@ -179,14 +179,10 @@ error_codes! {
     ChecksumMismatch = 8,
     /// HELLO, or the rest of a frame that had begun, did not come in time.
     Timeout = 9,
-    /// Reserved: a server of version 1 stops reading where the credit is used up.
-    CreditExceeded = 10,
     /// Too many connections.
-    TooManyConnections = 11,
-    /// Reserved: a server of version 1 ends an idle connection by GOAWAY.
-    Idle = 12,
+    TooManyConnections = 10,
     /// The server failed; the connection can be opened again.
-    Internal = 13,
+    Internal = 11,
 }
 
 /// Payload of an ERROR frame. The sender closes the connection after it.

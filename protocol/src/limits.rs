@@ -40,6 +40,9 @@ pub const KEY_BYTES_MAX: usize = 1_024;
 /// Most limits in a policy.
 pub const LIMITS_MAX: usize = 4;
 
+/// Most checks that are linked with one another: they are decided in one step.
+pub const LINKED_MAX: usize = 16;
+
 /// Longest policy name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 

@@ -56,3 +56,64 @@ impl Input {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Input {
+        /// A read of as much as there is room for, or `most`.
+        fn read(&mut self, most: usize) {
+            self.make_room();
+            let count = (self.bytes.capacity() - self.bytes.len()).min(most);
+            self.bytes.resize(self.bytes.len() + count, 0);
+            self.was_read(count);
+        }
+    }
+
+    #[test]
+    fn it_holds_little_until_bytes_have_come() {
+        let mut input = Input::new();
+        input.make_room();
+        assert!(input.bytes.capacity() < 2 * READ_BYTES_MIN);
+        while input.len() < 16 * READ_BYTES_MAX {
+            input.read(usize::MAX);
+            input.make_room();
+            assert!(
+                input.bytes.capacity() <= 4 * input.len(),
+                "{} for {}",
+                input.bytes.capacity(),
+                input.len()
+            );
+        }
+        assert_eq!(input.read_bytes, READ_BYTES_MAX);
+    }
+
+    #[test]
+    fn memory_is_used_again_once_the_frames_are_dealt_with() {
+        let mut input = Input::new();
+        input.read(READ_BYTES_MIN);
+        let room = input.bytes.as_ptr();
+        for _ in 0..100 {
+            drop(input.bytes.split_to(input.bytes.len()).freeze());
+            input.read_bytes = READ_BYTES_MIN;
+            input.read(READ_BYTES_MIN);
+            assert_eq!(input.bytes.as_ptr(), room);
+        }
+    }
+
+    #[test]
+    fn it_shrinks_with_small_reads_and_is_released_when_empty() {
+        let mut input = Input::new();
+        input.read_bytes = READ_BYTES_MAX;
+        for _ in 0..10 {
+            input.read(1);
+        }
+        assert_eq!(input.read_bytes, READ_BYTES_MIN);
+        input.release();
+        assert_eq!(input.len(), 10, "bytes that wait are kept");
+        input.bytes.clear();
+        input.release();
+        assert_eq!(input.bytes.capacity(), 0);
+    }
+}

@@ -1,6 +1,7 @@
 //! What the tests of this module share: a server's terms, and the client's side of the wire.
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -8,6 +9,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
     time::timeout,
 };
 use tollgate_protocol::{
@@ -176,4 +178,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     pub(crate) async fn expect_end(&mut self) {
         assert_eq!(self.next().await, None);
     }
+}
+
+/// The whole answer to a GET, head and body.
+pub(crate) async fn http_get(address: SocketAddr, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.expect("a connection");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: tollgate\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.expect("open");
+    let mut answer = String::new();
+    timeout(PATIENCE, socket.read_to_string(&mut answer)).await.expect("in time").expect("open");
+    answer
 }

@@ -103,3 +103,55 @@ impl Timeouts {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn open(now: Instant) -> Timeouts {
+        let mut timeouts = Timeouts::new(Some(60 * SECOND), now);
+        timeouts.greeted();
+        timeouts
+    }
+
+    #[test]
+    fn what_is_due_is_told_once_in_the_order_of_its_weight() {
+        let now = Instant::now();
+        let mut timeouts = Timeouts::new(Some(SECOND), now);
+        timeouts.awaits_rest(true, true, now);
+        timeouts.awaits_write(true, now);
+        assert_eq!(timeouts.next(), Some(now + SECOND));
+        let due: Vec<_> = std::iter::from_fn(|| timeouts.due(now + 60 * SECOND)).collect();
+        assert_eq!(due, [Due::Write, Due::Hello, Due::Frame, Due::Quiet, Due::Idle]);
+        assert_eq!(timeouts.next(), None);
+    }
+
+    #[test]
+    fn a_frame_keeps_the_deadline_that_it_began_with() {
+        let now = Instant::now();
+        let mut timeouts = open(now);
+        timeouts.awaits_rest(true, true, now);
+        timeouts.awaits_rest(true, false, now + 4 * SECOND);
+        timeouts.active(now + 4 * SECOND);
+        assert_eq!(timeouts.due(now + FRAME_TIMEOUT - SECOND / 10), None);
+        assert_eq!(timeouts.due(now + FRAME_TIMEOUT), Some(Due::Frame));
+
+        timeouts.awaits_rest(true, true, now + 4 * SECOND);
+        timeouts.awaits_rest(true, true, now + 8 * SECOND);
+        assert_eq!(timeouts.frame_by, Some(now + 8 * SECOND + FRAME_TIMEOUT), "another frame has its own");
+    }
+
+    #[test]
+    fn a_client_that_takes_some_output_has_time_for_the_rest() {
+        let now = Instant::now();
+        let mut timeouts = open(now);
+        timeouts.awaits_write(true, now);
+        timeouts.awaits_write(true, now + 4 * SECOND);
+        assert_eq!(timeouts.write_by, Some(now + WRITE_TIMEOUT));
+        timeouts.wrote(now + 4 * SECOND);
+        timeouts.awaits_write(true, now + 4 * SECOND);
+        assert_eq!(timeouts.write_by, Some(now + 4 * SECOND + WRITE_TIMEOUT));
+    }
+}

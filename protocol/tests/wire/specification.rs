@@ -58,6 +58,7 @@ fn bounds_are_the_constants() {
         ("KEY_BYTES_MAX", limits::KEY_BYTES_MAX as u64),
         ("NAME_BYTES_MAX", limits::NAME_BYTES_MAX as u64),
         ("LIMITS_MAX", limits::LIMITS_MAX as u64),
+        ("LINKED_MAX", limits::LINKED_MAX as u64),
         ("POLICIES_MAX", limits::POLICIES_MAX as u64),
         ("DEFINITIONS_MAX", limits::DEFINITIONS_MAX as u64),
         ("ALIAS_MAX", define::ALIAS_MAX),

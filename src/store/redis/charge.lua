@@ -8,13 +8,13 @@
 -- Answers the time and the states as they were before. The caller takes the same steps on those states and
 -- tells what was decided, so that nothing is formatted here. Nothing is written where nothing was charged.
 --
--- All numbers are whole and below 2^53, where floor(a / b) and ceil(a / b) are exact. The formulas are those of
--- limit/token_bucket.rs and limit/sliding_window.rs.
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
-local pack, unpack_bytes = struct.pack, struct.unpack
+-- All numbers are whole and below 2^53, where a division rounded down or up is exact: `x - x % 1` is x rounded
+-- down and `x + -x % 1` is x rounded up, without a call. The formulas are those of limit/token_bucket.rs and
+-- limit/sliding_window.rs.
+local unpack_bytes, pack = struct.unpack, struct.pack
 
 local STATE = '<BBdddd'
-local TOKEN_BUCKET, SLIDING_WINDOW = 1, 2
+local TOKEN_BUCKET = 1
 local CHECK, REFUND, RESET, FORCE, TAKE_UP_TO = 0, 2, 3, 4, 5
 local LINK_LAST = 2
 local CLOCK_STEP_US_MAX = 10000000
@@ -22,15 +22,18 @@ local CLOCK_STEP_US_MAX = 10000000
 local hash, plan = KEYS[1], ARGV[2]
 local before = redis.call('HMGET', hash, unpack(ARGV, 3))
 
--- State of each field, rolled to now. Of a bucket: at, debt. Of a window: index, current, previous, elapsed.
+-- State of each field that was touched, rolled to now. Of a bucket: at, debt. Of a window: index, current,
+-- previous, elapsed.
+local rule_of, changed = {}, {}
 local first, second, third, elapsed = {}, {}, {}, {}
-local rule_of, dirty = {}, {}
 
-local function roll_bucket(quantum_us, per_quantum, at, debt)
-  local t = floor(now / quantum_us)
-  if t >= at + ceil(debt / per_quantum) then
-    return t, 0
-  elseif t >= at then
+-- `t` is now in quanta.
+local function roll_bucket(t, quantum_us, per_quantum, at, debt)
+  if t >= at then
+    local spare = debt / per_quantum
+    if t - at >= spare + -spare % 1 then
+      return t, 0
+    end
     return t, debt - (t - at) * per_quantum
   elseif at * quantum_us - now > CLOCK_STEP_US_MAX then
     return t, debt
@@ -38,181 +41,166 @@ local function roll_bucket(quantum_us, per_quantum, at, debt)
   return at, debt
 end
 
-local function roll_window(quantum_us, length, index, current, previous)
-  local t = floor(now / quantum_us)
-  local i = floor(t / length)
-  local e = t - i * length
-  if i < index and index * length * quantum_us - now <= CLOCK_STEP_US_MAX then
-    return index, current, previous, 0
-  elseif i <= index then
+local function roll_window(t, quantum_us, length, index, current, previous)
+  local e = t % length
+  local i = (t - e) / length
+  if i == index then
     return i, current, previous, e
   elseif i == index + 1 then
     return i, 0, current, e
+  elseif i > index then
+    return i, 0, 0, e
+  elseif index * length * quantum_us - now <= CLOCK_STEP_US_MAX then
+    return index, current, previous, 0
   end
-  return i, 0, 0, e
+  return i, current, previous, e
 end
 
--- What a state of another rule counts as used, rounded up.
-local function used(kind, quantum_us, a, b, c, d)
+-- What a state that was written by another rule counts as used, rounded up.
+local function used(kind, exponent, a, b, c, d)
+  local quantum_us = 10 ^ exponent
+  local t = now / quantum_us
+  t = t - t % 1
   if kind == TOKEN_BUCKET then
-    local _, debt = roll_bucket(quantum_us, b, c, d)
-    return ceil(debt / a)
+    local _, debt = roll_bucket(t, quantum_us, b, c, d)
+    local tokens = debt / a
+    return tokens + -tokens % 1
   end
-  local _, current, previous, e = roll_window(quantum_us, a, b, c, d)
-  return current + ceil(previous * (a - e) / a)
+  local _, current, previous, e = roll_window(t, quantum_us, a, b, c, d)
+  local weighted = previous * (a - e) / a
+  return current + weighted + -weighted % 1
 end
 
-local function expires_at(state)
-  local kind, exponent, a, b, c, d = unpack_bytes(STATE, state)
+-- The instant from which a state is the same as none.
+local function expires_at(kind, exponent, a, b, c, d)
   if kind == TOKEN_BUCKET then
-    return (c + ceil(d / b)) * 10 ^ exponent
+    local drain = d / b
+    return (c + drain + -drain % 1) * 10 ^ exponent
   end
-  local windows = c > 0 and 2 or d > 0 and 1 or 0
-  return (b + windows) * a * 10 ^ exponent
+  return (b + (c > 0 and 2 or d > 0 and 1 or 0)) * a * 10 ^ exponent
 end
 
--- A rule: kind, exponent, quantum_us, and for a bucket p, r, capacity, debt_max; for a window length, limit,
--- count_max.
-local bucket = {
-  start = function(rule, field)
-    first[field], second[field] = floor(now / rule.quantum_us), 0
-  end,
-  read = function(rule, field, kind, exponent, a, b, c, d)
-    if kind ~= TOKEN_BUCKET or exponent ~= rule.exponent or a ~= rule.a or b ~= rule.b then
-      return false
-    end
-    first[field], second[field] = roll_bucket(rule.quantum_us, b, c, d)
-    return true
-  end,
-  room = function(rule, field)
-    return floor(max(0, rule.c * rule.a - second[field]) / rule.a)
-  end,
-  charge = function(rule, field, cost)
-    local debt = second[field]
-    if cost <= floor(max(0, rule.d - debt) / rule.a) then
-      second[field] = debt + cost * rule.a
-    else
-      second[field] = rule.d
-    end
-  end,
-  refund = function(rule, field, cost)
-    second[field] = max(0, second[field] - cost * rule.a)
-  end,
-  is_empty = function(field)
-    return second[field] == 0
-  end,
-  write = function(rule, field)
-    return pack(STATE, TOKEN_BUCKET, rule.exponent, rule.a, rule.b, first[field], second[field])
-  end,
-}
+-- As never used.
+local function start(rule, field)
+  if rule.kind == TOKEN_BUCKET then
+    first[field], second[field] = rule.t, 0
+  else
+    local e = rule.t % rule.a
+    first[field], second[field], third[field], elapsed[field] = (rule.t - e) / rule.a, 0, 0, e
+  end
+end
 
-local window = {
-  start = function(rule, field)
-    first[field], second[field], third[field], elapsed[field] = roll_window(rule.quantum_us, rule.a, 0, 0, 0)
-  end,
-  read = function(rule, field, kind, exponent, a, b, c, d)
-    if kind ~= SLIDING_WINDOW or exponent ~= rule.exponent or a ~= rule.a then
-      return false
-    end
-    first[field], second[field], third[field], elapsed[field] = roll_window(rule.quantum_us, a, b, c, d)
-    return true
-  end,
-  room = function(rule, field)
-    local previous = ceil(third[field] * (rule.a - elapsed[field]) / rule.a)
-    return max(0, rule.b - second[field] - previous)
-  end,
-  charge = function(rule, field, cost)
-    second[field] = min(rule.c, second[field] + cost)
-  end,
-  refund = function(_, field, cost)
-    local from_current = min(second[field], cost)
-    second[field] = second[field] - from_current
-    third[field] = max(0, third[field] - (cost - from_current))
-  end,
-  is_empty = function(field)
-    return second[field] == 0 and third[field] == 0
-  end,
-  write = function(rule, field)
-    return pack(STATE, SLIDING_WINDOW, rule.exponent, rule.a, first[field], second[field], third[field])
-  end,
-}
+local function charge(rule, field, cost)
+  local charged = second[field]
+  if rule.kind == TOKEN_BUCKET then
+    local spare = (rule.d - charged) / rule.a
+    second[field] = cost <= spare - spare % 1 and charged + cost * rule.a or rule.d
+  else
+    charged = charged + cost
+    second[field] = charged < rule.c and charged or rule.c
+  end
+end
 
-local algorithms = { [TOKEN_BUCKET] = bucket, [SLIDING_WINDOW] = window }
+local function refund(rule, field, cost)
+  local rest, previous
+  if rule.kind == TOKEN_BUCKET then
+    rest, previous = second[field] - cost * rule.a, 0
+  else
+    rest = second[field] - cost
+    previous = rest < 0 and third[field] + rest or third[field]
+    third[field] = previous > 0 and previous or 0
+  end
+  second[field] = rest > 0 and rest or 0
+  if rest <= 0 and previous <= 0 then
+    -- As never used: also a stored time that was ahead of the clock is forgotten.
+    start(rule, field)
+  end
+end
+
+-- The most that may pass.
+local function room_of(rule, field)
+  local room
+  if rule.kind == TOKEN_BUCKET then
+    room = (rule.c * rule.a - second[field]) / rule.a
+    room = room - room % 1
+  else
+    local weighted = third[field] * (rule.a - elapsed[field]) / rule.a
+    room = rule.b - second[field] - (weighted + -weighted % 1)
+  end
+  return room > 0 and room or 0
+end
 
 -- Rolls a field to now when a step first touches it.
 local function touch(rule, field)
-  if rule_of[field] then
-    return
-  end
   rule_of[field] = rule
   local state = before[field]
   if not state then
-    rule.algorithm.start(rule, field)
-    return
+    return start(rule, field)
   end
   local kind, exponent, a, b, c, d = unpack_bytes(STATE, state)
-  if not rule.algorithm.read(rule, field, kind, exponent, a, b, c, d) then
-    rule.algorithm.start(rule, field)
-    rule.algorithm.charge(rule, field, used(kind, 10 ^ exponent, a, b, c, d))
+  if kind ~= rule.kind or exponent ~= rule.exponent or a ~= rule.a then
+    start(rule, field)
+    charge(rule, field, used(kind, exponent, a, b, c, d))
+  elseif kind ~= TOKEN_BUCKET then
+    first[field], second[field], third[field], elapsed[field] = roll_window(rule.t, rule.quantum_us, a, b, c, d)
+  elseif b == rule.b then
+    first[field], second[field] = roll_bucket(rule.t, rule.quantum_us, b, c, d)
+  else
+    start(rule, field)
+    charge(rule, field, used(kind, exponent, a, b, c, d))
   end
 end
 
 local rules = {}
 local steps, position
 
+-- A rule has the numbers a, b, c, d: of a bucket p, r, capacity, the largest debt; of a window length, limit, the
+-- largest count.
 local function read_rules()
   local count
   count, steps, position = unpack_bytes('<HH', plan)
   for i = 1, count do
     local kind, exponent, a, b, c, d
     kind, exponent, a, b, c, d, position = unpack_bytes(STATE, plan, position)
-    rules[i] = {
-      algorithm = algorithms[kind], exponent = exponent, quantum_us = 10 ^ exponent, a = a, b = b, c = c, d = d,
-    }
+    local quantum_us = 10 ^ exponent
+    local t = now / quantum_us
+    rules[i] =
+      { kind = kind, exponent = exponent, quantum_us = quantum_us, t = t - t % 1, a = a, b = b, c = c, d = d }
   end
 end
 
--- The most that may pass under all rules of a step.
-local function room(rule_first, rule_count, field_first)
-  local least = math.huge
-  for i = 0, rule_count - 1 do
-    local rule = rules[rule_first + i]
-    least = min(least, rule.algorithm.room(rule, field_first + i))
+local function change(how, rule_first, rule_last, field, cost)
+  for i = rule_first, rule_last do
+    how(rules[i], field, cost)
+    changed[field] = true
+    field = field + 1
   end
-  return least
 end
 
-local function change(method, rule_first, rule_count, field_first, cost)
-  for i = 0, rule_count - 1 do
-    local rule, field = rules[rule_first + i], field_first + i
-    rule.algorithm[method](rule, field, cost)
-    if rule.algorithm.is_empty(field) then
-      -- As never used: also a stored time that was ahead of the clock is forgotten.
-      rule.algorithm.start(rule, field)
+-- Takes one operation `times` times, one after another, on the key whose first field is `field`. Answers false
+-- where a check was denied.
+local function take(operation, times, cost, rule_first, rule_last, field)
+  if operation == CHECK or operation == TAKE_UP_TO then
+    local room = room_of(rules[rule_first], field)
+    for i = rule_first + 1, rule_last do
+      local other = room_of(rules[i], field + i - rule_first)
+      room = other < room and other or room
     end
-    dirty[field] = true
-  end
-end
-
--- Takes one operation `times` times, one after another, on one key. Answers false where a check was denied.
-local function step(operation, times, cost, rule_first, rule_count, field_first)
-  if operation == CHECK then
-    local passes = min(times, floor(room(rule_first, rule_count, field_first) / cost))
-    if passes > 0 then
-      change('charge', rule_first, rule_count, field_first, passes * cost)
+    local wanted = times * cost
+    local granted = wanted < room and wanted or room
+    if operation == CHECK then
+      granted = granted - granted % cost
     end
-    return passes == times
-  elseif operation == TAKE_UP_TO then
-    local granted = min(times * cost, room(rule_first, rule_count, field_first))
     if granted > 0 then
-      change('charge', rule_first, rule_count, field_first, granted)
+      change(charge, rule_first, rule_last, field, granted)
     end
+    return granted == wanted or operation == TAKE_UP_TO
   elseif operation == FORCE then
-    change('charge', rule_first, rule_count, field_first, times * cost)
+    change(charge, rule_first, rule_last, field, times * cost)
   elseif operation == REFUND then
-    change('refund', rule_first, rule_count, field_first, times * cost)
+    change(refund, rule_first, rule_last, field, times * cost)
   elseif operation == RESET then
-    change('start', rule_first, rule_count, field_first)
+    change(start, rule_first, rule_last, field)
   end
   return true
 end
@@ -222,15 +210,16 @@ local linked, linked_ok = {}, true
 
 local function remember(rule_count, field_first)
   for field = field_first, field_first + rule_count - 1 do
-    linked[#linked + 1] = { field, first[field], second[field], third[field], dirty[field] or false }
+    linked[#linked + 1] = { field, first[field], second[field], third[field], changed[field] }
   end
 end
 
 local function settle()
   if not linked_ok then
     for i = #linked, 1, -1 do
-      local field, a, b, c, was_dirty = unpack(linked[i])
-      first[field], second[field], third[field], dirty[field] = a, b, c, was_dirty
+      local saved = linked[i]
+      local field = saved[1]
+      first[field], second[field], third[field], changed[field] = saved[2], saved[3], saved[4], saved[5]
     end
   end
   linked, linked_ok = {}, true
@@ -241,16 +230,18 @@ local function take_steps()
     local operation, rule_count, link, rule_first, field_first, keys, times, cost
     operation, rule_count, link, rule_first, field_first, keys, times, cost, position =
       unpack_bytes('<BBBHHHId', plan, position)
+    local rule_last = rule_first + rule_count - 1
     for field = field_first, field_first + (keys - 1) * rule_count, rule_count do
-      for i = 0, rule_count - 1 do
-        touch(rules[rule_first + i], field + i)
+      if not rule_of[field] then
+        for i = rule_first, rule_last do
+          touch(rules[i], field + i - rule_first)
+        end
       end
       if link > 0 then
         remember(rule_count, field)
-      end
-      local passed = step(operation, times, cost, rule_first, rule_count, field)
-      if link > 0 then
-        linked_ok = linked_ok and passed
+        linked_ok = take(operation, times, cost, rule_first, rule_last, field) and linked_ok
+      else
+        take(operation, times, cost, rule_first, rule_last, field)
       end
     end
     if link == LINK_LAST then
@@ -261,15 +252,19 @@ end
 
 -- Writes what was changed: one HSET, one HDEL.
 local function write_back()
-  local set, deleted, created, latest = {}, {}, 0, now
-  for field, changed in pairs(dirty) do
-    if changed then
+  local set, sets, deleted, created, latest = {}, 0, {}, 0, now
+  for field = 1, #before do
+    if changed[field] then
       local rule, name = rule_of[field], ARGV[2 + field]
-      if not rule.algorithm.is_empty(field) then
-        local state = rule.algorithm.write(rule, field)
-        set[#set + 1] = name
-        set[#set + 1] = state
-        latest = max(latest, expires_at(state))
+      local kind, exponent, a, b, c, d = rule.kind, rule.exponent, rule.a, rule.b, first[field], second[field]
+      if kind ~= TOKEN_BUCKET then
+        b, c, d = c, d, third[field]
+      end
+      if d > 0 or (kind ~= TOKEN_BUCKET and c > 0) then
+        set[sets + 1], set[sets + 2] = name, pack(STATE, kind, exponent, a, b, c, d)
+        sets = sets + 2
+        local expires = expires_at(kind, exponent, a, b, c, d)
+        latest = expires > latest and expires or latest
         created = created + (before[field] and 0 or 1)
       elseif before[field] then
         deleted[#deleted + 1] = name
@@ -279,9 +274,10 @@ local function write_back()
   if #deleted > 0 then
     redis.call('HDEL', hash, unpack(deleted))
   end
-  if #set > 0 then
+  if sets > 0 then
     redis.call('HSET', hash, unpack(set))
-    keep(hash, ceil((latest - now) / 1000) + 1000)
+    local ttl_ms = (latest - now) / 1000
+    keep(hash, ttl_ms + -ttl_ms % 1 + 1000)
   end
   if created > 0 then
     sweep(hash, created, expires_at)

@@ -14,13 +14,14 @@ local function keep(hash, ttl_ms)
   end
 end
 
--- Looks at two random states for each new one, and removes those that are the same as none. So at most about
--- half of the hash is dead, however many keys come and go.
+-- Looks at two random states for each new one, and removes those that have been the same as none for a second: a
+-- key that is asked often is not removed and made anew. So at most about half of the hash is dead, however many
+-- keys come and go.
 local function sweep(hash, created, expires_at)
   local sample = redis.call('HRANDFIELD', hash, -2 * created, 'WITHVALUES')
   local dead = {}
   for i = 1, #sample, 2 do
-    if expires_at(sample[i + 1]) <= now then
+    if expires_at(struct.unpack('<BBdddd', sample[i + 1])) <= now - 1000000 then
       dead[#dead + 1] = sample[i]
     end
   end

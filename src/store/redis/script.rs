@@ -126,10 +126,10 @@ impl Call {
         let group = &batch.items()[items.clone()];
         let requests = || group.iter().filter_map(|item| batch.request(item).ok());
         let fields_new: usize = requests().map(|request| request.limits.len()).sum();
-        let is_first = self.groups.is_empty();
+        // An empty call has room for any group: `LINKED_MAX` checks of `LIMITS_MAX` limits each.
         let fits =
             self.fields.len() + fields_new <= FIELDS_MAX && self.steps.len() + group.len() <= STEPS_MAX;
-        if !is_first && !(fits && requests().all(|request| self.knows_rules(request.limits))) {
+        if !(fits && requests().all(|request| self.knows_rules(request.limits))) {
             return false;
         }
         let start = self.item_fields.len();
