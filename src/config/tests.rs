@@ -292,3 +292,11 @@ fn the_policies_of_a_configuration_are_ready_to_decide() {
     let names: Vec<_> = announced.iter().map(|policy| (policy.name.as_str(), policy.alias)).collect();
     assert_eq!(names, [("a", 0), ("b", 2)]);
 }
+
+#[test]
+fn the_file_to_start_from_says_the_defaults() {
+    let mut config = load(include_str!("../../deploy/tollgate.toml"));
+    assert!(!config.policies.is_empty());
+    config.policies.clear();
+    assert_eq!(format!("{config:?}"), format!("{:?}", Config::load(None, Overrides::default()).unwrap()));
+}

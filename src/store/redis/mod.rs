@@ -6,7 +6,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`url`] | where Redis is, as an operator writes it |
+//! | `url` | where Redis is, as an operator writes it |
 //! | `topology` | which shard serves which slot, and its changes |
 //! | `lane` | the queue of one shard |
 //! | `flight` | one pipeline: calls, redirections, answers |
