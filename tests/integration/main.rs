@@ -5,6 +5,7 @@ mod conformance;
 mod harness;
 mod model;
 mod properties;
+mod redis_store;
 mod stores;
 mod subject;
 mod trace;

@@ -1,8 +1,12 @@
 //! What tests start: real servers and a real Redis, on free ports of the loopback, gone when the test is.
 
 mod cluster;
+mod http;
 mod process;
 mod redis_server;
+pub(crate) mod server;
+pub(crate) mod tollgate;
+mod wire;
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -11,8 +15,11 @@ use std::{
 };
 
 pub(crate) use cluster::{Cluster, Shape};
+pub(crate) use http::http_get;
 pub(crate) use process::Process;
-pub(crate) use redis_server::{Login, RedisServer, Security};
+pub(crate) use redis_server::{Login, RedisServer, Security, Tls};
+pub(crate) use server::{Server, Setup};
+pub(crate) use wire::Wire;
 
 /// Longest wait for something that is certain to happen: it bounds a failure, and is no part of a success.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
