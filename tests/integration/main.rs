@@ -1,6 +1,7 @@
 //! Integration tests: the promises that users rely on, from the arithmetic to a cluster that loses a node.
 
 mod agreement;
+mod cluster;
 mod conformance;
 mod harness;
 mod model;

@@ -1,6 +1,6 @@
 //! A Redis Cluster: real servers that know each other.
 
-use redis::{Connection, RedisResult, Value};
+use redis::{RedisResult, Value};
 
 use super::{RedisServer, Security, eventually, free_port};
 
@@ -33,8 +33,21 @@ impl Cluster {
         for replica in shape.primaries..count {
             cluster.replicate(replica, replica - shape.primaries);
         }
-        eventually("every node says that the cluster is whole", || cluster.is_whole());
+        cluster.await_whole();
         cluster
+    }
+
+    /// Waits until every slot is served and every replica follows its primary.
+    pub(crate) fn await_whole(&self) {
+        eventually("every node says that the cluster is whole", || self.is_whole());
+    }
+
+    /// Waits until every replica has all that its primary wrote.
+    pub(crate) fn await_replication(&self) {
+        for node in &self.nodes[..self.primaries] {
+            let replicas: u64 = node.command(&["WAIT", "1", "30000"]);
+            assert_eq!(replicas, 1, "the replica follows");
+        }
     }
 
     fn meet(&self) {
@@ -66,18 +79,17 @@ impl Cluster {
     }
 
     fn replicate(&self, replica: usize, primary: usize) {
-        let id: String = self.nodes[primary].command(&["CLUSTER", "MYID"]);
-        let replicate = redis::cmd("CLUSTER").arg("REPLICATE").arg(id).to_owned();
+        let replicate = redis::cmd("CLUSTER").arg("REPLICATE").arg(self.id(primary)).to_owned();
         // Refused until the replica has heard of the primary's slots.
         eventually("a replica is taken", || replicate.exec(&mut self.nodes[replica].connect()).is_ok());
     }
 
     fn is_whole(&self) -> bool {
-        self.nodes.iter().enumerate().all(|(index, node)| {
-            let info = info(node);
-            let linked = index < self.primaries
-                || node.command::<String>(&["INFO", "replication"]).contains("master_link_status:up");
-            info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384\r") && linked
+        self.nodes.iter().all(|node| {
+            let (info, replication) = (info(node), node.command::<String>(&["INFO", "replication"]));
+            let linked =
+                replication.contains("role:master\r") || replication.contains("master_link_status:up\r");
+            info.contains("cluster_state:ok\r") && info.contains("cluster_slots_ok:16384\r") && linked
         })
     }
 
@@ -92,35 +104,43 @@ impl Cluster {
         self.nodes.iter().position(|node| node.try_command(&["READWRITE"]).is_some() && serves(node, slot))
     }
 
-    /// Moves a slot with its keys, key by key, as `redis-cli --cluster reshard` does.
+    /// Moves a slot with its keys, as `redis-cli --cluster reshard` does.
     pub(crate) fn move_slot(&self, slot: u16, to: usize) {
+        let from = self.begin_move(slot, to);
+        self.end_move(slot, from, to);
+    }
+
+    /// Begins to move a slot: keys that do not exist are from now on made at their new place. Answers where the
+    /// slot was.
+    pub(crate) fn begin_move(&self, slot: u16, to: usize) -> usize {
         let from = self.primary_of(slot).expect("the slot is served");
-        let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        let (source_id, target_id): (String, String) =
-            (source.command(&["CLUSTER", "MYID"]), target.command(&["CLUSTER", "MYID"]));
-        let slot = slot.to_string();
-        target.command::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]);
-        source.command::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
-        let port = target.port.to_string();
+        let (slot, source_id, target_id) = (slot.to_string(), self.id(from), self.id(to));
+        self.nodes[to].command::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]);
+        self.nodes[from].command::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
+        from
+    }
+
+    /// Moves the keys of a slot that is moving, and ends the move.
+    pub(crate) fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let (slot, port, target_id) = (slot.to_string(), self.nodes[to].port.to_string(), self.id(to));
         loop {
-            let keys: Vec<String> = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
+            let keys: Vec<String> = self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
             if keys.is_empty() {
                 break;
             }
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
-            source.command::<Value>(&words);
+            self.nodes[from].command::<Value>(&words);
         }
-        for node in [target, source] {
-            node.command::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);
+        // The others would learn it too, but later; until then they would contradict.
+        let others = (0..self.primaries).filter(|node| ![from, to].contains(node));
+        for node in [to, from].into_iter().chain(others) {
+            self.nodes[node].command::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);
         }
     }
 
-    /// Runs a command on every primary's connection.
-    pub(crate) fn each_primary(&self, mut run: impl FnMut(&mut Connection)) {
-        for node in &self.nodes[..self.primaries] {
-            run(&mut node.connect());
-        }
+    fn id(&self, node: usize) -> String {
+        self.nodes[node].command(&["CLUSTER", "MYID"])
     }
 }
 
