@@ -17,8 +17,8 @@ use tollgate_protocol::{
     define::Defined,
     error::ErrorFrame,
     frame::{Frame, FrameFormat, FrameType},
-    hello::{FEATURE_CHECKSUM, HelloOk},
-    limits::{DEFINITIONS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN},
+    hello::HelloOk,
+    limits::DEFINITIONS_MAX,
     policy::NamedPolicy,
     reply::{self, Reason},
     varint,
@@ -84,18 +84,16 @@ pub(crate) struct Batcher {
 impl Batcher {
     /// A batcher for a connection whose HELLO was answered.
     pub(crate) fn new(server: Arc<str>, registry: Arc<Registry>, hello: HelloOk) -> Result<Self, Broken> {
-        if hello.frame_bytes_max < FRAME_BYTES_MIN as u64 {
-            return Err(Broken::FrameTooSmall(hello.frame_bytes_max));
+        if hello.features != 0 {
+            return Err(Broken::Features(hello.features));
         }
-        let payload_bytes_max = hello.frame_bytes_max.min(FRAME_BYTES_MAX as u64) as usize;
-        // The reply must fit in a frame, too.
-        let replies_max = (payload_bytes_max - varint::BYTES_MAX) / reply::ITEM_BYTES_MAX;
+        let whole = |value| usize::try_from(value).unwrap_or(usize::MAX);
         Ok(Self {
             table: Table::new(Arc::clone(&server), registry, hello.policies),
             server,
-            format: FrameFormat { payload_bytes_max, checksum: hello.features & FEATURE_CHECKSUM != 0 },
-            items_max: usize::try_from(hello.items_max).unwrap_or(usize::MAX).min(replies_max),
-            inflight_max: usize::try_from(hello.inflight_max).unwrap_or(usize::MAX).min(INFLIGHT_WANTED),
+            format: FrameFormat { payload_bytes_max: whole(hello.frame_bytes_max), checksum: false },
+            items_max: whole(hello.items_max),
+            inflight_max: whole(hello.inflight_max).min(INFLIGHT_WANTED),
             ready: Waiting::default(),
             pending: Pending::default(),
             encoder: CheckEncoder::default(),
@@ -130,6 +128,12 @@ impl Batcher {
     /// Whether the ids are used up, so that another connection is needed.
     pub(crate) fn is_used_up(&self) -> bool {
         self.last_id >= IDS_MAX
+    }
+
+    /// Goes on as if nearly all ids had been used.
+    #[cfg(test)]
+    pub(crate) fn use_up_ids(&mut self) {
+        self.last_id = IDS_MAX;
     }
 
     /// The earliest time at which [`Batcher::expire`] may have something to do.
@@ -180,8 +184,11 @@ impl Batcher {
                 return (taken, Stop::Refuse(group, error));
             }
             if !self.fits(group) {
-                let stop =
-                    if batch.len() > 0 { Stop::FrameFull } else { Stop::Refuse(group, self.too_long(group)) };
+                let stop = if batch.len() > 0 {
+                    Stop::FrameFull
+                } else {
+                    Stop::Refuse(group, CheckError::LinkTooLong { requests: group.count })
+                };
                 return (taken, stop);
             }
             self.encode_group(group, batch);
@@ -208,10 +215,6 @@ impl Batcher {
     fn fits(&self, group: Group) -> bool {
         self.encoder.count() + group.count <= self.items_max
             && self.encoder.payload_bytes_max() + group.bytes_max <= self.format.payload_bytes_max
-    }
-
-    fn too_long(&self, group: Group) -> CheckError {
-        CheckError::LinkTooLong { requests: group.count, server: Arc::clone(&self.server) }
     }
 
     fn encode_group(&mut self, group: Group, batch: &mut Batch) {
@@ -355,3 +358,6 @@ fn ping_payload(id: u32) -> Ping {
 fn unexpected(frame: &Frame) -> Broken {
     Broken::Unexpected { kind: frame.kind, id: frame.id }
 }
+
+#[cfg(test)]
+mod tests;

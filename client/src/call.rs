@@ -1,8 +1,9 @@
 //! A call from its caller's side: find a route, hand over, wait, and go elsewhere with what was not executed.
 
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 use tokio::sync::mpsc;
+use tollgate_protocol::limits::LINKED_MAX;
 
 use crate::{
     decision::Decision,
@@ -113,7 +114,6 @@ impl<'s, 'a, F: Fn(usize) -> Request<'a>> Many<'s, F> {
 
     /// Refuses bad requests, each with those it is linked with, and returns the others.
     fn verify(&mut self) -> Vec<usize> {
-        let client_id = self.servers.registry().client_id();
         let count = self.answers.len();
         let mut valid = Vec::with_capacity(count);
         let mut start = 0;
@@ -121,16 +121,24 @@ impl<'s, 'a, F: Fn(usize) -> Request<'a>> Many<'s, F> {
             let linked = (start..count).take_while(|&index| (self.request)(index).linked).count();
             let group = start..count.min(start + linked + 1);
             start = group.end;
-            let bad = group.clone().find_map(|index| {
-                let next = (index + 1 < count).then(|| (self.request)(index + 1));
-                (self.request)(index).verify(next.as_ref(), client_id).err()
-            });
-            match bad {
-                None => valid.extend(group),
-                Some(error) => self.refuse(group, &error),
+            match self.verify_group(group.clone()) {
+                Ok(()) => valid.extend(group),
+                Err(error) => self.refuse(group, &error),
             }
         }
         valid
+    }
+
+    fn verify_group(&self, group: Range<usize>) -> Result<(), CheckError> {
+        if group.len() > LINKED_MAX {
+            return Err(CheckError::LinkTooLong { requests: group.len() });
+        }
+        let client_id = self.servers.registry().client_id();
+        for index in group.clone() {
+            let next = (index + 1 < group.end).then(|| (self.request)(index + 1));
+            (self.request)(index).verify(next.as_ref(), client_id)?;
+        }
+        Ok(())
     }
 
     fn refuse(&mut self, indices: impl IntoIterator<Item = usize>, error: &CheckError) {

@@ -1,6 +1,6 @@
 //! The client as services use it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_protocol::{policy::Limits, ring::RingSecret};
@@ -26,10 +26,9 @@ const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
 ///
 /// Each call is done within the client's deadline. Dropping a call's future is safe at any point; the request
 /// may be executed nevertheless.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     servers: Arc<Servers>,
     /// Ends the tasks of the connections.
@@ -206,6 +205,13 @@ impl Client {
     /// ```
     pub async fn call_many(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, CheckError>> {
         call::many(&self.0.servers, requests.len(), |index| requests[index]).await
+    }
+}
+
+/// Names the servers, and no key or secret.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("servers", &self.0.servers.names()).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tollgate_protocol::{
     error::{DecodeError, ErrorFrame},
     frame::FrameType,
-    limits::{DEFINITIONS_MAX, KEY_BYTES_MAX},
+    limits::{DEFINITIONS_MAX, KEY_BYTES_MAX, LINKED_MAX},
 };
 
 /// Why a request has no decision. A denial is not an error, see [`Decision`](crate::Decision).
@@ -29,16 +29,20 @@ pub enum CheckError {
         /// The cost.
         cost: u64,
     },
+    /// The cost is 0 where something must be charged or given back.
+    #[error("the cost is 0: refund, force, take_up_to and linked checks need at least 1")]
+    ZeroCost,
     /// A link does not join two checks of one key.
     #[error("a linked request must be a check, and the request after it a check of the same key")]
     BadLink,
-    /// Linked requests must travel in one frame, and do not fit.
-    #[error("{requests} linked requests do not fit in one frame of the server {server}: link fewer")]
+    /// Too many requests are linked.
+    #[error(
+        "{requests} requests are linked, at most {LINKED_MAX} may be, and no more than the server takes in a \
+         frame: link fewer"
+    )]
     LinkTooLong {
         /// How many are linked.
         requests: usize,
-        /// The server whose bounds they break.
-        server: Arc<str>,
     },
     /// The policy was made by another client.
     #[error("the policy `{policy}` was made by another client: get it from the client that checks it")]
@@ -208,8 +212,8 @@ pub(crate) enum Broken {
     Unexpected { kind: FrameType, id: u32 },
     #[error("{} ({:?})", .0.text, .0.code)]
     Server(ErrorFrame),
-    #[error("it announces frames of at most {0} bytes, too few to work with")]
-    FrameTooSmall(u64),
+    #[error("it uses features that were not offered: {0:#x}")]
+    Features(u64),
     #[error("nothing came from it for {0:?}")]
     Silent(Duration),
     #[error("no connection within {0:?}")]

@@ -35,6 +35,12 @@
 //! What was provably not executed is sent again, on another connection where there is one, within the call's
 //! deadline. What may have been executed never is, except peeks: see [`CheckError::ambiguous`].
 //!
+//! # Several servers
+//!
+//! Keys are spread over the servers of [`Builder::servers`] by a consistent-hash ring. While a server is down its
+//! keys go to the others; it is tried again at least every 5 s, and gets them back when it is up. What a server
+//! that is going away has not executed moves to another one.
+//!
 //! # Layout
 //!
 //! The way of a call, and the module of each step:

@@ -131,3 +131,6 @@ impl Link {
         ready.append(&mut queue.waiting);
     }
 }
+
+#[cfg(test)]
+mod tests;

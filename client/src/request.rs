@@ -59,14 +59,14 @@ impl<'a> Request<'a> {
         Self::new(Operation::TakeUpTo, policy, key)
     }
 
-    /// Sets the cost, at most 2^53 - 1. A check of cost 0 is a peek.
+    /// Sets the cost, at most 2^53 - 1. A check of cost 0 is a peek; other operations but peek need at least 1.
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self
     }
 
     /// All or nothing with the next request of [`Client::call_many`](crate::Client::call_many). Both must be
-    /// checks of the same key.
+    /// checks of the same key and charge something; up to 16 in a row can be linked.
     pub fn linked(mut self) -> Self {
         self.linked = true;
         self
@@ -88,13 +88,23 @@ impl<'a> Request<'a> {
         if self.cost > varint::VALUE_MAX {
             return Err(CheckError::BadCost { cost: self.cost });
         }
-        if self.linked && !next.is_some_and(|next| self.may_link(next)) {
-            return Err(CheckError::BadLink);
+        if self.cost == 0 && self.needs_cost() {
+            return Err(CheckError::ZeroCost);
         }
-        Ok(())
+        if self.linked { self.verify_link(next) } else { Ok(()) }
     }
 
-    fn may_link(&self, next: &Self) -> bool {
-        self.operation == Operation::Check && next.operation == Operation::Check && self.key == next.key
+    fn needs_cost(&self) -> bool {
+        matches!(self.operation, Operation::Refund | Operation::Force | Operation::TakeUpTo)
+    }
+
+    fn verify_link(&self, next: Option<&Self>) -> Result<(), CheckError> {
+        let is_check = |request: &Self| request.operation == Operation::Check;
+        let next = next.filter(|next| is_check(self) && is_check(next) && self.key == next.key);
+        match next {
+            None => Err(CheckError::BadLink),
+            Some(next) if self.cost == 0 || next.cost == 0 => Err(CheckError::ZeroCost),
+            Some(_) => Ok(()),
+        }
     }
 }

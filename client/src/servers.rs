@@ -91,6 +91,11 @@ impl Servers {
         Self { names, ring_secret, deadline, registry, routes, parked: watch::Sender::new(0) }
     }
 
+    /// The servers' addresses, as given.
+    pub(crate) fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+
     pub(crate) fn name(&self, server: usize) -> &Arc<str> {
         &self.names[server]
     }

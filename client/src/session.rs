@@ -168,3 +168,6 @@ impl Drop for Session {
         self.end(&Broken::TaskEnded);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,8 +104,10 @@ impl Waiting {
     pub(crate) fn front_group(&self) -> Group {
         let mut group = Group { count: 0, bytes_max: 0 };
         for ask in &self.asks {
+            // Linked requests have the same key, which is sent once.
+            let key_bytes = if group.count == 0 { usize::from(ask.key_bytes) } else { 0 };
             group.count += 1;
-            group.bytes_max += CheckEncoder::item_bytes_max(usize::from(ask.key_bytes));
+            group.bytes_max += CheckEncoder::item_bytes_max(key_bytes);
             if !ask.linked {
                 break;
             }

@@ -54,4 +54,4 @@ pub const MEMORY_KEYS_MAX: Number = number(10_000_000, 1, 1 << 40);
 /// `redis.timeout_ms`: up to a minute.
 pub const STORE_TIMEOUT_MS: Number = number(50, 1, 60_000);
 /// `redis.partitions`
-pub const PARTITIONS: Number = number(128, 1, PARTITIONS_MAX as i64);
+pub const PARTITIONS: Number = number(64, 1, PARTITIONS_MAX as i64);

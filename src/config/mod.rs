@@ -108,7 +108,7 @@ pub enum StoreConfig {
 pub struct PlacementConfig {
     /// Secret under which keys are hashed; `None`: the published one, for those who trust whoever chooses keys.
     pub secret: Option<RingSecret>,
-    /// Number of partitions, 1..=16,384.
+    /// Number of partitions, 1..=4,096.
     pub partitions: u16,
     /// What stands after the hash tag in a Redis key.
     pub key_prefix: String,

@@ -36,7 +36,7 @@ fn nothing_said_is_a_server_on_this_machine_that_keeps_states_in_memory() {
     assert_eq!(config.log, LogConfig { level: LogLevel::Info, format: LogFormat::Human });
     let StoreConfig::Memory(memory) = config.store else { panic!("{:?}", config.store) };
     assert_eq!(memory, MemoryConfig { bytes_max: 1_073_741_824, keys_max: 10_000_000 });
-    assert_eq!(config.placement.partitions, 128);
+    assert_eq!(config.placement.partitions, 64);
     assert_eq!(config.placement.key_prefix, "tollgate");
     assert_eq!(config.on_unavailable, OnUnavailable::Deny);
     assert!(config.placement.secret.is_none() && config.policies.is_empty());
@@ -157,7 +157,7 @@ fn all_problems_are_told_each_with_its_key_its_value_and_what_to_do() {
         keys_max = 0
         [redis]
         timeout_ms = 60001
-        partitions = 16385
+        partitions = 4097
         placement_secret = ""
         key_prefix = "{x}"
         tls_ca_file = "missing.pem"
@@ -182,7 +182,7 @@ tollgate.toml: redis.timeout_ms = 60001 is out of range: choose 1 to 60000
 tollgate.toml: redis.tls_ca_file = "missing.pem" cannot be read: No such file or directory (os error 2)
 tollgate.toml: store is not a store: the store must start with redis://, rediss://, redis-cluster:// or rediss-cluster://, or be `memory`
 tollgate.toml: redis.placement_secret is empty: write a secret of your own, the same on all servers, or leave it out
-tollgate.toml: redis.partitions = 16385 is out of range: choose 1 to 16384
+tollgate.toml: redis.partitions = 4097 is out of range: choose 1 to 4096
 tollgate.toml: redis.key_prefix = "{x}" does not do: write 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `:`, `/`
 tollgate.toml: policies."a b": this is not a name: write 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/`
 tollgate.toml: policies.api.limits[1]: `leaky:1/1s` is not a limit: `leaky` is not an algorithm known here (token-bucket, sliding-window); write e.g. token-bucket:100/1m,burst=20 or sliding-window:100/1m
@@ -204,9 +204,9 @@ fn a_flag_is_told_by_its_name_and_its_variable() {
     let error = Config::load(None, overrides).unwrap_err().to_string();
     let lines: Vec<_> = error.lines().collect();
     assert!(lines[0].starts_with("--listen (TOLLGATE_LISTEN) = \"7420\" is not"), "{error}");
-    assert!(lines[1].starts_with("--store (TOLLGATE_STORE) is not a store: `host` is not a node"), "{error}");
+    assert!(lines[1].starts_with("--store (TOLLGATE_STORE) is not a store: node 1 is not host:port"), "{error}");
     assert!(lines[2].starts_with("TOLLGATE_PLACEMENT_SECRET is empty"), "{error}");
-    assert_eq!(lines[3], "--partitions (TOLLGATE_PARTITIONS) = 0 is out of range: choose 1 to 16384");
+    assert_eq!(lines[3], "--partitions (TOLLGATE_PARTITIONS) = 0 is out of range: choose 1 to 4096");
     assert_eq!(lines.len(), 4);
 }
 

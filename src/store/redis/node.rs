@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -52,6 +52,8 @@ pub(super) struct Node {
     clock_offset_us: AtomicI64,
     /// When anything last came from it, by [`Node::elapsed_us`].
     heard_us: AtomicU64,
+    /// Calls that were given up since then.
+    unanswered: AtomicU32,
     started: Instant,
 }
 
@@ -82,6 +84,7 @@ impl Node {
             broken: Notify::new(),
             clock_offset_us: AtomicI64::new(0),
             heard_us: AtomicU64::new(0),
+            unanswered: AtomicU32::new(0),
             started: Instant::now(),
         });
         let stop = CancellationToken::new();
@@ -124,7 +127,7 @@ impl Node {
         let Some(mut connection) = self.connection.lock().clone() else { return Err(CallError::NotSent) };
         match timeout_at(deadline, connection.send_packed_commands(pipeline, 0, count)).await {
             Ok(Ok(values)) => {
-                self.heard_us.store(self.elapsed_us(), Ordering::Relaxed);
+                self.was_heard();
                 Ok(values)
             }
             Ok(Err(_)) => {
@@ -132,24 +135,27 @@ impl Node {
                 Err(CallError::NoAnswer)
             }
             Err(_) => {
-                self.drop_if_silent();
+                self.was_not_heard();
                 Err(CallError::NoAnswer)
             }
         }
     }
 
-    /// Whether nothing has come for so long that even an idle connection would have been tried.
+    /// Whether it answers: calls that were given up since it was last heard speak against it.
     pub(super) fn is_silent(&self) -> bool {
-        self.silence() > PROBE_INTERVAL + self.timeout
+        self.unanswered.load(Ordering::Relaxed) > 0
     }
 
-    fn silence(&self) -> Duration {
-        Duration::from_micros(self.elapsed_us().saturating_sub(self.heard_us.load(Ordering::Relaxed)))
+    fn was_heard(&self) {
+        self.heard_us.store(self.elapsed_us(), Ordering::Relaxed);
+        self.unanswered.store(0, Ordering::Relaxed);
     }
 
-    /// Slow is not dead: a connection is given up when nothing at all has come for three timeouts.
-    fn drop_if_silent(&self) {
-        if self.silence() > PROBE_INTERVAL.max(3 * self.timeout) {
+    /// Slow is not dead: a connection is given up when nothing at all has come for three timeouts and three calls.
+    fn was_not_heard(&self) {
+        let unanswered = 1 + self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let silence_us = self.elapsed_us().saturating_sub(self.heard_us.load(Ordering::Relaxed));
+        if unanswered >= 3 && Duration::from_micros(silence_us) > 3 * self.timeout {
             self.drop_connection();
         }
     }
@@ -167,7 +173,6 @@ impl Node {
                 Ok(connection) => {
                     info!(node = %self, "connected to Redis");
                     (delay, told) = (RECONNECT_DELAY_MIN, false);
-                    self.heard_us.store(self.elapsed_us(), Ordering::Relaxed);
                     *self.connection.lock() = Some(connection);
                     on_change.notify_one();
                     self.watch().await;
@@ -209,7 +214,7 @@ impl Node {
         let sent = Instant::now();
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
         self.learn_clock(sent, seconds * 1_000_000 + micros);
-        self.heard_us.store(self.elapsed_us(), Ordering::Relaxed);
+        self.was_heard();
         Ok(())
     }
 
@@ -234,7 +239,7 @@ impl Node {
             match timeout(self.timeout, self.read_clock(&mut connection)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => self.drop_connection(),
-                Err(_) => self.drop_if_silent(),
+                Err(_) => self.was_not_heard(),
             }
         }
     }

@@ -349,3 +349,6 @@ impl Answer {
         Some(Self { now_us: u64::try_from(*now_us).ok()?, states })
     }
 }
+
+#[cfg(test)]
+mod tests;

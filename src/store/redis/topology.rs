@@ -300,3 +300,55 @@ pub(super) fn read_address(text: &str, asked: &str) -> Option<Address> {
     let host = if host.is_empty() { asked } else { host };
     Some((host.to_owned(), port.parse().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let node = |host, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node(host, port), node(text("replica"), 1)])
+    }
+
+    #[test]
+    fn the_primary_of_each_range_is_read() {
+        let value = Value::Array(vec![
+            range(0, 99, text("10.0.0.1"), 7_000),
+            range(100, 100, text(""), 7_001),
+            range(101, 16_383, Value::Nil, 7_002),
+        ]);
+        let ranges = read_slots(&value, "10.9.9.9").unwrap();
+        let read: Vec<_> =
+            ranges.iter().map(|range| (range.first, range.last, range.primary.clone())).collect();
+        let at = |host: &str, port| (host.to_owned(), port);
+        let expected = [
+            (0, 99, at("10.0.0.1", 7_000)),
+            (100, 100, at("10.9.9.9", 7_001)),
+            (101, 16_383, at("10.9.9.9", 7_002)),
+        ];
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_are_refused() {
+        for (first, last, port) in [(-1, 5, 1), (5, 4, 1), (0, 16_384, 1), (0, 5, 70_000)] {
+            let value = Value::Array(vec![range(first, last, text("h"), port)]);
+            assert_eq!(read_slots(&value, "h"), None, "{first} {last} {port}");
+        }
+        assert_eq!(read_slots(&Value::Okay, "h"), None);
+        assert_eq!(read_slots(&Value::Array(vec![Value::Array(Vec::new())]), "h"), None);
+    }
+
+    #[test]
+    fn addresses_of_redirections() {
+        assert_eq!(read_address("10.0.0.1:7000", "h"), Some(("10.0.0.1".to_owned(), 7_000)));
+        assert_eq!(read_address(":7000", "h"), Some(("h".to_owned(), 7_000)));
+        assert_eq!(read_address("fe80::1:7000", "h"), Some(("fe80::1".to_owned(), 7_000)));
+        assert_eq!(read_address("nowhere", "h"), None);
+        assert_eq!(read_address("h:70000", "h"), None);
+    }
+}
