@@ -19,7 +19,16 @@ pub(crate) fn assert_agrees(seed: u64, shape: Shape, steps: usize, subject: &mut
         }
         let expected = model.decide(next.now_us, &next.asks);
         let decided = subject.decide(next.now_us, &next.asks);
-        assert_eq!(decided, expected, "seed {seed}, step {step}: {next:#?}");
+        assert_eq!(decided.len(), next.asks.len(), "one answer for each check");
+        for (index, ask) in next.asks.iter().enumerate() {
+            assert_eq!(
+                decided[index],
+                expected[index],
+                "seed {seed}, step {step} at {}, check {index}: {ask:?} after {:#?}",
+                next.now_us,
+                &next.asks[..index],
+            );
+        }
         trace.answered(&expected);
         compared += expected.len();
     }

@@ -59,10 +59,13 @@ pub(crate) fn groups(asks: &[Ask]) -> impl Iterator<Item = &[Ask]> {
     asks.split_inclusive(|ask| !ask.linked)
 }
 
-/// What is wrong with the asks of a group, each answered alone; `None` where nothing is.
+/// What is wrong with the asks of a group, each answered alone; `None` where nothing is. Linked ones must charge
+/// something.
 pub(crate) fn refuse_invalid(group: &[Ask], policies: usize) -> Option<Vec<Decision>> {
-    let problem = |ask: &Ask| {
-        if ask.policy >= policies { Err(Reason::UnknownPolicy) } else { validate(ask.operation, ask.cost) }
+    let problem = |ask: &Ask| match ask.cost {
+        _ if ask.policy >= policies => Err(Reason::UnknownPolicy),
+        0 if group.len() > 1 => Err(Reason::BadCost),
+        cost => validate(ask.operation, cost),
     };
     group
         .iter()

@@ -238,8 +238,10 @@ impl Usage {
         }
     }
 
+    /// When nothing counts any more; 0 where nothing does.
     fn unused_at_us(&self) -> i128 {
         match self {
+            _ if self.is_unused() => 0,
             Self::Bucket(bucket) => bucket.unused_at_us(),
             Self::Window(window) => window.unused_at_us(),
         }

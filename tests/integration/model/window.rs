@@ -88,11 +88,7 @@ impl Window {
     }
 
     pub(super) fn unused_at_us(&self) -> i128 {
-        match (self.count, self.before) {
-            (0, 0) => self.start_us,
-            (0, _) => self.end_us(),
-            _ => self.end_us() + self.length_us,
-        }
+        if self.count > 0 { self.end_us() + self.length_us } else { self.end_us() }
     }
 
     pub(super) fn charge(&mut self, cost: i128) {
