@@ -5,6 +5,7 @@ mod conformance;
 mod harness;
 mod model;
 mod properties;
+mod stale;
 mod stores;
 mod subject;
 mod trace;

@@ -139,7 +139,8 @@ local window = {
 
 local algorithms = { [TOKEN_BUCKET] = bucket, [SLIDING_WINDOW] = window }
 
--- Rolls a field to now when a step first touches it.
+-- Rolls a field to now when a step first touches it. Where it then ends sooner than as stored, by another rule or
+-- a clock that was set back, it is written though nothing may be charged: see View::settle in limit/decide.rs.
 local function touch(rule, field)
   if rule_of[field] then
     return
@@ -151,9 +152,13 @@ local function touch(rule, field)
     return
   end
   local kind, exponent, a, b, c, d = unpack_bytes(STATE, state)
-  if not rule.algorithm.read(rule, field, kind, exponent, a, b, c, d) then
+  if rule.algorithm.read(rule, field, kind, exponent, a, b, c, d) then
+    dirty[field] = first[field] < (kind == TOKEN_BUCKET and c or b)
+  else
     rule.algorithm.start(rule, field)
     rule.algorithm.charge(rule, field, used(kind, 10 ^ exponent, a, b, c, d))
+    local ends = expires_at(state)
+    dirty[field] = ends > now and expires_at(rule.algorithm.write(rule, field)) < ends
   end
 end
 
