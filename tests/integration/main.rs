@@ -7,6 +7,8 @@ mod harness;
 mod model;
 mod properties;
 mod redis_store;
+mod stale;
+
 mod stores;
 mod subject;
 mod trace;
