@@ -11,6 +11,7 @@
 //! | `lane` | the queue of one shard |
 //! | `flight` | one pipeline: calls, redirections, answers |
 //! | `script`, `charge.lua` | the script, its arguments and its answer |
+//! | `prelude_*.lua` | what stands before the script: the time, and the upkeep of the hash |
 //! | `node` | a connection that is kept open |
 
 mod flight;

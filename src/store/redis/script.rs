@@ -39,11 +39,11 @@ impl Script {
 
 /// The script that reads the shard's clock.
 pub(super) static ON_SHARD_CLOCK: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("maintain_redis.lua")));
+    LazyLock::new(|| Script::new(include_str!("prelude_shard_clock.lua")));
 
 /// The script whose time is an argument, for tests.
 pub(super) static ON_ARGUMENT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("maintain_argument.lua")));
+    LazyLock::new(|| Script::new(include_str!("prelude_argument_clock.lua")));
 
 /// How a step is tied to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
