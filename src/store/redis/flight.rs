@@ -310,7 +310,7 @@ impl Flight {
     fn settle(&mut self, call: &Call, outcome: Outcome) {
         let Self { batches, replies } = self;
         match outcome {
-            Outcome::Decided(answer) => call.decide(&answer, batches, |group, decisions| {
+            Outcome::Decided(answer) => call.decide(answer, batches, |group, decisions| {
                 replies[group.work].give(group.items.clone().zip(decisions.iter().copied()));
             }),
             Outcome::GivenUp(reason) => {

@@ -246,11 +246,11 @@ impl Call {
     /// Takes the steps of the script on the states that it found, and gives each group its decisions.
     pub(super) fn decide(
         &self,
-        answer: &Answer,
+        answer: Answer,
         batches: &[Arc<Batch>],
         mut give: impl FnMut(&Group, &[Decision]),
     ) {
-        let mut states = answer.states.clone();
+        let mut states = answer.states;
         let mut decisions = Vec::new();
         let mut layout = Vec::new();
         for group in &self.groups {
