@@ -118,21 +118,22 @@ fn all_given_up(topology: &Topology, calls: &[Call], reason: Reason) -> Vec<Outc
 
 /// What an answer means.
 fn judge(node: &Node, topology: &Topology, call: &Call, value: Value, sent: Instant) -> Outcome {
-    let error = match value.extract_error() {
-        Ok(value) => match Answer::read(&value) {
-            Some(answer) => {
-                node.learn_clock(sent, answer.now_us);
-                return match answer.states.len() {
-                    count if count == call.fields_count() => Outcome::Decided(answer),
-                    // The shard's clock says that the deadline has passed; nothing was done.
-                    _ => Outcome::Again(Again::Later),
-                };
-            }
-            None => RedisError::from((ErrorKind::UnexpectedReturnType, "not an answer of the script")),
-        },
-        Err(error) => error,
+    let value = match value.extract_error() {
+        Ok(value) => value,
+        Err(error) => return judge_error(node, topology, &error),
     };
-    judge_error(node, topology, &error)
+    if let Some(answer) = Answer::read(&value) {
+        node.learn_clock(sent, answer.now_us);
+        if answer.states.len() == call.fields_count() {
+            return Outcome::Decided(answer);
+        }
+        // The shard's clock says that the deadline has passed; nothing was done.
+        if answer.states.is_empty() {
+            return Outcome::Again(Again::Later);
+        }
+    }
+    let error = RedisError::from((ErrorKind::UnexpectedReturnType, "not an answer of the script"));
+    failed(node, topology, &error)
 }
 
 fn judge_error(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
