@@ -9,7 +9,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tollgate_protocol::reply::Reason;
-use tracing::warn;
 
 use super::{
     lane::Work,
@@ -162,7 +161,7 @@ fn judge_error(node: &Node, topology: &Topology, error: &RedisError) -> Outcome 
             Outcome::Again(Again::Later)
         }
         ServerErrorKind::NoPerm => {
-            warn!(node = %node, %error, "Redis refuses the script: the user needs the rights that deploy/README.md lists");
+            node.tell_failed_call(error, ": the user needs the rights that deploy/README.md lists");
             given_up(topology, Reason::Unavailable)
         }
         _ => failed(node, topology, error),
@@ -174,7 +173,7 @@ fn failed(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
     match error.code() {
         Some("BUSY" | "MISCONF" | "NOREPLICAS") => Outcome::Again(Again::Later),
         code => {
-            warn!(node = %node, %error, "a script call failed");
+            node.tell_failed_call(error, "");
             let before_it_ran = matches!(code, Some("OOM" | "NOAUTH" | "WRONGTYPE"));
             given_up(topology, if before_it_ran { Reason::Unavailable } else { Reason::Ambiguous })
         }
