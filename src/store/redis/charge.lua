@@ -286,8 +286,6 @@ local function write_back()
     redis.call('HSET', hash, unpack(set))
     local ttl_ms = (latest - now) / 1000
     keep(hash, ttl_ms + -ttl_ms % 1 + 1000)
-  end
-  if created > 0 then
     sweep(hash, created, expires_at)
   end
 end

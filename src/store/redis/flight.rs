@@ -11,36 +11,38 @@ use tokio::{
 use tollgate_protocol::reply::Reason;
 
 use super::{
-    lane::Work,
+    lane::{Backlog, Held, Work},
     node::{Address, CallError, Node},
-    script::{Answer, Call},
+    script::{Answer, Call, Group},
     topology::{Topology, read_address},
 };
 use crate::{batch::Batch, limit::Decision};
 
-/// Delay before a shard that cannot serve a call just now is asked again.
-const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// Delays before a shard that cannot serve a call just now is asked again, doubled from the first to the last.
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(5);
+const RETRY_DELAY_MAX: Duration = Duration::from_millis(80);
 
-/// What became of a call.
+/// What became of a call that was sent.
 enum Outcome {
-    /// The script ran.
-    Decided(Answer),
+    /// It has its answer.
+    Settled(Settled),
     /// It was not executed, and may be sent again.
     Again(Again),
+}
+
+/// The end of a call.
+enum Settled {
+    /// The script ran.
+    Decided(Answer),
     /// It is given up: not executed, or perhaps.
     GivenUp(Reason),
 }
 
 /// Where a call that was not executed goes next.
 enum Again {
-    /// To the server that the slot has moved to.
-    Moved(Address),
-    /// To the server that the slot is moving to, this once.
-    Ask(Address),
-    /// To the same server, with the script's text.
-    ByText(Address),
-    /// To the server that the slot is moving to, with the script's text.
-    AskByText(Address),
+    /// To a server that was named: by ASKING, where its slot is still moving there, or with the script's text, where
+    /// the server does not know it.
+    To { address: Address, asking: bool, by_text: bool },
     /// To whoever serves the slot, a little later.
     Later,
 }
@@ -61,27 +63,27 @@ struct Reply {
 }
 
 /// Sends the work of one pipeline and answers it. What was redirected goes on in a task of its own, so that the
-/// lane is free again.
-pub(super) async fn fly(node: Arc<Node>, topology: Arc<Topology>, works: Vec<Work>) {
-    let sent = Instant::now();
-    let deadline = sent + topology.timeout();
+/// lane is free again; it counts as waiting there until it is settled.
+pub(super) async fn fly(node: Arc<Node>, topology: Arc<Topology>, works: Vec<Work>, backlog: Backlog) {
+    let now = Instant::now();
+    let deadline = now + topology.timeout();
     let mut flight = Flight::new();
-    let calls = flight.load(works, sent, topology.timeout());
+    let calls = flight.load(works, now, topology.timeout());
     if calls.is_empty() {
         return;
     }
     let outcomes = send(&node, &topology, &calls, deadline).await;
-    topology.metrics().store_seconds.observe(sent.elapsed().as_secs_f64());
     let mut redirected = Vec::new();
     for (call, outcome) in calls.into_iter().zip(outcomes) {
         topology.metrics().script_items.observe(call.items_count() as f64);
         match outcome {
             Outcome::Again(again) => redirected.push((call, again)),
-            done => flight.settle(&call, done),
+            Outcome::Settled(settled) => flight.settle(&call, settled),
         }
     }
     if !redirected.is_empty() {
-        tokio::spawn(send_again(topology, flight, redirected, deadline));
+        let items = redirected.iter().map(|(call, _)| call.items_count()).sum();
+        tokio::spawn(send_again(topology, flight, redirected, deadline, backlog.hold(items)));
     }
 }
 
@@ -91,40 +93,45 @@ async fn send(node: &Node, topology: &Topology, calls: &[Call], deadline: Instan
     let time = topology.time_argument(node, deadline);
     let mut pipeline = redis::Pipeline::with_capacity(calls.len());
     for call in calls {
-        pipeline.add_command(call.command(
-            topology.script(),
-            false,
-            topology.redis_key(call.partition),
-            time,
-        ));
+        let redis_key = topology.redis_key(call.partition);
+        pipeline.add_command(call.command(topology.script(), false, redis_key, time));
     }
-    match node.call(&pipeline, calls.len(), deadline).await {
+    let answer = node.call(&pipeline, calls.len(), deadline).await;
+    if !matches!(answer, Err(CallError::NotSent)) {
+        topology.metrics().store_seconds.observe(sent.elapsed().as_secs_f64());
+    }
+    match answer {
         Ok(values) if values.len() == calls.len() => {
-            let outcome = |(call, value)| judge(node, topology, call, value, sent);
+            let outcome = |(call, value)| judge(node, topology, call, value, sent, false);
             calls.iter().zip(values).map(outcome).collect()
         }
-        Ok(_) => all_given_up(topology, calls, Reason::Ambiguous),
+        Ok(_) | Err(CallError::NoAnswer) => all_given_up(topology, calls, Reason::Ambiguous),
         Err(CallError::NotSent) => all_given_up(topology, calls, Reason::Unavailable),
-        Err(CallError::NoAnswer) => all_given_up(topology, calls, Reason::Ambiguous),
     }
 }
 
 fn all_given_up(topology: &Topology, calls: &[Call], reason: Reason) -> Vec<Outcome> {
     topology.mark_stale();
-    topology.metrics().store_failures.inc_by(calls.len() as u64);
-    calls.iter().map(|_| Outcome::GivenUp(reason)).collect()
+    calls.iter().map(|_| given_up(topology, reason)).collect()
 }
 
-/// What an answer means.
-fn judge(node: &Node, topology: &Topology, call: &Call, value: Value, sent: Instant) -> Outcome {
+/// What an answer means. `asking`: whether it was asked for by ASKING.
+fn judge(
+    node: &Node,
+    topology: &Topology,
+    call: &Call,
+    value: Value,
+    sent: Instant,
+    asking: bool,
+) -> Outcome {
     let value = match value.extract_error() {
         Ok(value) => value,
-        Err(error) => return judge_error(node, topology, &error),
+        Err(error) => return judge_error(node, topology, &error, asking),
     };
     if let Some(answer) = Answer::read(&value) {
         node.learn_clock(sent, answer.now_us);
         if answer.states.len() == call.fields_count() {
-            return Outcome::Decided(answer);
+            return Outcome::Settled(Settled::Decided(answer));
         }
         // The shard's clock says that the deadline has passed; nothing was done.
         if answer.states.is_empty() {
@@ -135,20 +142,25 @@ fn judge(node: &Node, topology: &Topology, call: &Call, value: Value, sent: Inst
     failed(node, topology, &error)
 }
 
-fn judge_error(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
-    let target = || error.redirect_node().and_then(|(text, _)| read_address(text, &node.address.0));
+fn judge_error(node: &Node, topology: &Topology, error: &RedisError, asking: bool) -> Outcome {
+    let redirection = |asking| {
+        let address = error.redirect_node().and_then(|(text, _)| read_address(text, &node.address.0));
+        Outcome::Again(address.map_or(Again::Later, |address| Again::To { address, asking, by_text: false }))
+    };
     let ErrorKind::Server(kind) = error.kind() else { return failed(node, topology, error) };
     match kind {
         ServerErrorKind::Moved => {
             topology.metrics().redirected("moved");
             topology.mark_stale();
-            Outcome::Again(target().map_or(Again::Later, Again::Moved))
+            redirection(false)
         }
         ServerErrorKind::Ask => {
             topology.metrics().redirected("ask");
-            Outcome::Again(target().map_or(Again::Later, Again::Ask))
+            redirection(true)
         }
-        ServerErrorKind::NoScript => Outcome::Again(Again::ByText(node.address.clone())),
+        ServerErrorKind::NoScript => {
+            Outcome::Again(Again::To { address: node.address.clone(), asking, by_text: true })
+        }
         ServerErrorKind::TryAgain => {
             topology.metrics().redirected("tryagain");
             Outcome::Again(Again::Later)
@@ -182,7 +194,7 @@ fn failed(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
 
 fn given_up(topology: &Topology, reason: Reason) -> Outcome {
     topology.metrics().store_failures.inc();
-    Outcome::GivenUp(reason)
+    Outcome::Settled(Settled::GivenUp(reason))
 }
 
 /// Sends the calls that were not executed again, each by itself, until the deadline.
@@ -191,51 +203,59 @@ async fn send_again(
     mut flight: Flight,
     calls: Vec<(Call, Again)>,
     deadline: Instant,
+    _held: Held,
 ) {
-    let again = |(call, again)| {
-        let topology = Arc::clone(&topology);
-        async move {
-            let outcome = pursue(&topology, &call, again, deadline).await;
-            (call, outcome)
+    let batches = flight.batches.clone();
+    let pursue = |(call, again)| pursue(&topology, &batches, call, again, deadline);
+    let mut pursuits: FuturesUnordered<_> = calls.into_iter().map(pursue).collect();
+    while let Some((call, settled, late)) = pursuits.next().await {
+        flight.refuse(&late, Reason::Deadline);
+        flight.settle(&call, settled);
+    }
+}
+
+/// Sends a call again until it is settled. Groups whose own deadline passes first are taken out of it; they come
+/// back beside it.
+async fn pursue(
+    topology: &Arc<Topology>,
+    batches: &[Arc<Batch>],
+    mut call: Call,
+    mut again: Again,
+    deadline: Instant,
+) -> (Call, Settled, Vec<Group>) {
+    let mut late = Vec::new();
+    let mut delay = RETRY_DELAY_MIN;
+    loop {
+        if let Again::Later = again {
+            sleep(delay).await;
+            delay = RETRY_DELAY_MAX.min(2 * delay);
         }
+        let now = Instant::now();
+        late.extend(call.take_late(batches, now));
+        if now >= deadline || call.groups.is_empty() {
+            topology.metrics().store_failures.inc();
+            return (call, Settled::GivenUp(Reason::Unavailable), late);
+        }
+        match send_to(topology, &call, &again, deadline).await {
+            Outcome::Settled(settled) => return (call, settled, late),
+            Outcome::Again(next) => again = next,
+        }
+    }
+}
+
+/// Sends a call to where it goes next.
+async fn send_to(topology: &Arc<Topology>, call: &Call, again: &Again, deadline: Instant) -> Outcome {
+    let (lane, asking, by_text) = match again {
+        Again::To { address, asking, by_text } => (topology.lane(address).ok(), *asking, *by_text),
+        Again::Later => (topology.lane_of(call.partition), false, false),
     };
-    let mut pursuits: FuturesUnordered<_> = calls.into_iter().map(again).collect();
-    while let Some((call, outcome)) = pursuits.next().await {
-        flight.settle(&call, outcome);
-    }
-}
-
-async fn pursue(topology: &Arc<Topology>, call: &Call, mut again: Again, deadline: Instant) -> Outcome {
-    while Instant::now() < deadline {
-        let (lane, asking, by_text) = match &again {
-            Again::Moved(address) => (topology.lane(address).ok(), false, false),
-            Again::Ask(address) => (topology.lane(address).ok(), true, false),
-            Again::ByText(address) => (topology.lane(address).ok(), false, true),
-            Again::AskByText(address) => (topology.lane(address).ok(), true, true),
-            Again::Later => {
-                sleep(RETRY_DELAY).await;
-                (topology.lane_of(call.partition), false, false)
-            }
-        };
-        let Some(lane) = lane.filter(|lane| lane.node.is_connected()) else {
+    match lane.filter(|lane| lane.node.is_connected()) {
+        Some(lane) => send_one(topology, &lane.node, call, asking, by_text, deadline).await,
+        None => {
+            // A server that is new to us is connected soon; where the slot is then, the map or a server says.
             topology.mark_stale();
-            // A server that is new to us is connected soon; its address stays the target.
-            sleep(RETRY_DELAY).await;
-            continue;
-        };
-        match send_one(topology, &lane.node, call, asking, by_text, deadline).await {
-            Outcome::Again(next) => again = keep_asking(again, next),
-            done => return done,
+            Outcome::Again(Again::Later)
         }
-    }
-    given_up(topology, Reason::Unavailable)
-}
-
-/// A server that a slot is moving to may lack the script: it is then asked with the text, and still by ASK.
-fn keep_asking(before: Again, next: Again) -> Again {
-    match (before, next) {
-        (Again::Ask(_), Again::ByText(address)) => Again::AskByText(address),
-        (_, next) => next,
     }
 }
 
@@ -258,7 +278,7 @@ async fn send_one(
     pipeline.add_command(call.command(topology.script(), by_text, topology.redis_key(call.partition), time));
     match node.call(&pipeline, 1 + usize::from(asking), deadline).await {
         Ok(mut values) => match values.pop() {
-            Some(value) => judge(node, topology, call, value, sent),
+            Some(value) => judge(node, topology, call, value, sent, asking),
             None => given_up(topology, Reason::Ambiguous),
         },
         Err(CallError::NotSent) => Outcome::Again(Again::Later),
@@ -307,20 +327,22 @@ impl Flight {
     }
 
     /// Gives each group of a call its decisions.
-    fn settle(&mut self, call: &Call, outcome: Outcome) {
+    fn settle(&mut self, call: &Call, settled: Settled) {
         let Self { batches, replies } = self;
-        match outcome {
-            Outcome::Decided(answer) => call.decide(answer, batches, |group, decisions| {
+        match settled {
+            Settled::Decided(answer) => call.decide(answer, batches, |group, decisions| {
                 replies[group.work].give(group.items.clone().zip(decisions.iter().copied()));
             }),
-            Outcome::GivenUp(reason) => {
-                for group in &call.groups {
-                    let batch = &batches[group.work];
-                    let undecided = |item| (item, batch.undecided(item, reason));
-                    replies[group.work].give(group.items.clone().map(undecided));
-                }
-            }
-            Outcome::Again(_) => {}
+            Settled::GivenUp(reason) => self.refuse(&call.groups, reason),
+        }
+    }
+
+    /// Answers groups with what their policies say for `reason`.
+    fn refuse(&mut self, groups: &[Group], reason: Reason) {
+        for group in groups {
+            let batch = &self.batches[group.work];
+            let undecided = |item| (item, batch.undecided(item, reason));
+            self.replies[group.work].give(group.items.clone().map(undecided));
         }
     }
 }

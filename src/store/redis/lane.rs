@@ -68,12 +68,44 @@ impl Work {
     }
 }
 
+/// Checks that wait for a shard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog(Arc<AtomicUsize>);
+
+impl Backlog {
+    /// Counts checks as waiting, whatever their number is then, until what is returned is dropped.
+    pub(super) fn hold(&self, items: usize) -> Held {
+        self.0.fetch_add(items, Ordering::Relaxed);
+        Held { backlog: self.clone(), items }
+    }
+
+    /// As [`Backlog::hold`], unless too much is waiting. Where nothing is, any number fits.
+    fn try_hold(&self, items: usize) -> Option<Held> {
+        let held = self.hold(items);
+        let waiting = self.0.load(Ordering::Relaxed);
+        (waiting <= items || waiting <= QUEUED_ITEMS_MAX).then_some(held)
+    }
+}
+
+/// Checks that count as waiting.
+#[derive(Debug)]
+pub(super) struct Held {
+    backlog: Backlog,
+    items: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.backlog.0.fetch_sub(self.items, Ordering::Relaxed);
+    }
+}
+
 /// The lane of one shard.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) node: Arc<Node>,
-    queue: mpsc::UnboundedSender<Work>,
-    queued_items: Arc<AtomicUsize>,
+    queue: mpsc::UnboundedSender<(Work, Held)>,
+    backlog: Backlog,
     /// Ends the node's connection with the lane.
     _node_guard: DropGuard,
 }
@@ -82,28 +114,26 @@ impl Lane {
     /// A lane and the task that empties it, which ends when the lane is dropped.
     pub(super) fn start(node: Arc<Node>, node_guard: DropGuard, topology: Weak<Topology>) -> Arc<Self> {
         let (queue, works) = mpsc::unbounded_channel();
-        let queued_items = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(run(Arc::clone(&node), works, Arc::clone(&queued_items), topology));
-        Arc::new(Self { node, queue, queued_items, _node_guard: node_guard })
+        let backlog = Backlog::default();
+        tokio::spawn(run(Arc::clone(&node), works, backlog.clone(), topology));
+        Arc::new(Self { node, queue, backlog, _node_guard: node_guard })
     }
 
     /// Queues work, or refuses it where too much is waiting.
     pub(super) fn submit(&self, work: Work) {
-        let items = work.items_count();
-        let waiting = self.queued_items.fetch_add(items, Ordering::Relaxed);
-        if waiting > 0 && waiting + items > QUEUED_ITEMS_MAX {
-            self.queued_items.fetch_sub(items, Ordering::Relaxed);
-            work.refuse(Reason::Overload);
-        } else if let Err(returned) = self.queue.send(work) {
-            returned.0.refuse(Reason::Unavailable);
+        let Some(held) = self.backlog.try_hold(work.items_count()) else {
+            return work.refuse(Reason::Overload);
+        };
+        if let Err(returned) = self.queue.send((work, held)) {
+            returned.0.0.refuse(Reason::Unavailable);
         }
     }
 }
 
 async fn run(
     node: Arc<Node>,
-    mut queue: mpsc::UnboundedReceiver<Work>,
-    queued_items: Arc<AtomicUsize>,
+    mut queue: mpsc::UnboundedReceiver<(Work, Held)>,
+    backlog: Backlog,
     topology: Weak<Topology>,
 ) {
     let mut flights = FuturesUnordered::new();
@@ -114,9 +144,8 @@ async fn run(
             count = queue.recv_many(&mut works, WORKS_MAX), if flights.len() < PIPELINES_MAX => {
                 // No topology: the store is gone, and nobody waits for answers.
                 let Some(topology) = topology.upgrade().filter(|_| count > 0) else { break };
-                let items = works.iter().map(Work::items_count).sum();
-                queued_items.fetch_sub(items, Ordering::Relaxed);
-                flights.push(flight::fly(Arc::clone(&node), topology, std::mem::take(&mut works)));
+                let works = works.drain(..).map(|(work, _)| work).collect();
+                flights.push(flight::fly(Arc::clone(&node), topology, works, backlog.clone()));
             }
         }
     }

@@ -1,5 +1,5 @@
 -- Production prelude: the time is this shard's, read once; a call whose deadline has passed does nothing;
--- the hash expires after its longest-lived state, and dead states of it are swept as new ones come.
+-- the hash expires after its longest-lived state, and dead states of it are swept by the calls that write to it.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local deadline = tonumber(ARGV[1])
@@ -14,11 +14,11 @@ local function keep(hash, ttl_ms)
   end
 end
 
--- Looks at two random states for each new one, and removes those that have been the same as none for a second: a
--- key that is asked often is not removed and made anew. So at most about half of the hash is dead, however many
--- keys come and go.
+-- Looks at one random state and at two for each new one, and removes those that have been the same as none for a
+-- second: a key that is asked often is not removed and made anew. So while keys come and go at most about half of
+-- the hash is dead, and what a burst of keys left goes by and by.
 local function sweep(hash, created, expires_at)
-  local sample = redis.call('HRANDFIELD', hash, -2 * created, 'WITHVALUES')
+  local sample = redis.call('HRANDFIELD', hash, -2 * created - 1, 'WITHVALUES')
   local dead = {}
   for i = 1, #sample, 2 do
     if expires_at(struct.unpack('<BBdddd', sample[i + 1])) <= now - 1000000 then

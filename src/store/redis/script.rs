@@ -7,6 +7,7 @@ use std::{
 };
 
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 use tollgate_protocol::check::Operation;
 
 use crate::{
@@ -145,6 +146,21 @@ impl Call {
         }
         self.groups.push(Group { work, items, fields: start..self.item_fields.len() });
         true
+    }
+
+    /// Takes the groups out whose deadline has passed, and returns them.
+    pub(super) fn take_late(&mut self, batches: &[Arc<Batch>], now: Instant) -> Vec<Group> {
+        let is_late = |group: &Group| batches[group.work].deadline.is_some_and(|deadline| deadline <= now);
+        if !self.groups.iter().any(is_late) {
+            return Vec::new();
+        }
+        let groups = std::mem::replace(self, Self::new(self.partition)).groups;
+        let (late, rest): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_late);
+        for group in rest {
+            // They fitted together with others.
+            self.add(group.work, &batches[group.work], group.items);
+        }
+        late
     }
 
     /// Whether a state of this policy is new to the call, or is read by the same rules.
