@@ -204,7 +204,10 @@ fn a_flag_is_told_by_its_name_and_its_variable() {
     let error = Config::load(None, overrides).unwrap_err().to_string();
     let lines: Vec<_> = error.lines().collect();
     assert!(lines[0].starts_with("--listen (TOLLGATE_LISTEN) = \"7420\" is not"), "{error}");
-    assert!(lines[1].starts_with("--store (TOLLGATE_STORE) is not a store: node 1 is not host:port"), "{error}");
+    assert!(
+        lines[1].starts_with("--store (TOLLGATE_STORE) is not a store: node 1 is not host:port"),
+        "{error}"
+    );
     assert!(lines[2].starts_with("TOLLGATE_PLACEMENT_SECRET is empty"), "{error}");
     assert_eq!(lines[3], "--partitions (TOLLGATE_PARTITIONS) = 0 is out of range: choose 1 to 4096");
     assert_eq!(lines.len(), 4);

@@ -1,17 +1,11 @@
 //! Every store answers a trace as the model does, to the last microsecond.
 
-use std::sync::LazyLock;
-
 use crate::{
     agreement::assert_agrees,
-    harness::{Cluster, RedisServer, Shape},
+    harness::{CLUSTER, REDIS},
     stores::Redis,
     trace,
 };
-
-static REDIS: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
-
-static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(Shape { primaries: 3, replicas: 0 }));
 
 /// Checks to compare with each store: 10^5, or what the environment says.
 fn checks() -> usize {

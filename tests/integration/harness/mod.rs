@@ -10,6 +10,7 @@ mod wire;
 
 use std::{
     net::{Ipv4Addr, TcpListener},
+    sync::LazyLock,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -20,6 +21,13 @@ pub(crate) use process::Process;
 pub(crate) use redis_server::{Login, RedisServer, Security, Tls};
 pub(crate) use server::{Server, Setup};
 pub(crate) use wire::Wire;
+
+/// A Redis for tests that do it no harm.
+pub(crate) static REDIS: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+/// A Redis Cluster for tests that do it no harm.
+pub(crate) static CLUSTER: LazyLock<Cluster> =
+    LazyLock::new(|| Cluster::start(Shape { primaries: 3, replicas: 0 }));
 
 /// Longest wait for something that is certain to happen: it bounds a failure, and is no part of a success.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -58,6 +58,7 @@ impl Process {
         let output = read_all(self.child.stdout.take());
         // Its id may belong to another process once it has been waited for.
         let _ = self.watchdog.kill();
+        let _ = self.watchdog.wait();
         let status = self.child.wait().expect("it can be waited for");
         let errors = self.errors.take().and_then(|errors| errors.join().ok());
         (status, output, errors.unwrap_or_default())
@@ -75,7 +76,10 @@ fn read_all(pipe: Option<impl Read>) -> String {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The child has not been waited for, so that its id is still its own.
+        if self.has_exited() {
+            // It was waited for: its id may belong to another process by now.
+            let _ = self.watchdog.kill();
+        }
         drop(self.watchdog.stdin.take());
         let _ = self.watchdog.wait();
         let _ = self.child.wait();

@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::Process;
+use super::{Process, eventually};
 
 /// The command with no settings but those that a test gives it.
 pub(crate) fn command(arguments: &[&str]) -> Command {
@@ -48,26 +48,31 @@ pub(crate) struct ServeProcess {
 impl ServeProcess {
     /// Starts a server with this configuration, and waits until it listens.
     pub(crate) fn start(config: &str) -> Self {
+        let admin = SocketAddr::from(([127, 0, 0, 1], super::free_port()));
+        Self::start_at(config, SocketAddr::from(([127, 0, 0, 1], 0)), admin)
+    }
+
+    fn start_at(config: &str, listen: SocketAddr, admin: SocketAddr) -> Self {
         let directory = tempfile::Builder::new().prefix("tollgate-serve-").tempdir().expect("a directory");
         let file = directory.path().join("tollgate.toml");
         fs::write(&file, config).expect("the directory can be written");
-        let admin = SocketAddr::from(([127, 0, 0, 1], super::free_port()));
-        let arguments = [
-            ["--config", file.to_str().expect("a path in UTF-8")],
-            ["--listen", "127.0.0.1:0"],
-            ["--admin", &admin.to_string()],
-        ];
-        let mut serve = vec!["serve"];
-        serve.extend(arguments.as_flattened());
-        let mut process = Process::start(command(&serve), Some(directory.path())).expect("the server starts");
+        let (file, listen, admin_text) = (file.display().to_string(), listen.to_string(), admin.to_string());
+        let serve = command(&["serve", "--config", &file, "--listen", &listen, "--admin", &admin_text]);
+        let mut process = Process::start(serve, Some(directory.path())).expect("the server starts");
         let mut line = String::new();
         process.stdout().read_line(&mut line).expect("its output can be read");
         let address = line.trim_end().strip_prefix("listening on ").and_then(|text| text.parse().ok());
         let Some(address) = address else {
             let (status, _, errors) = process.wait();
-            panic!("`{}` printed {line:?} and ended with {status}: {errors}", serve.join(" "));
+            panic!("`tollgate serve` printed {line:?} and ended with {status}: {errors}");
         };
         Self { process, address, admin, _directory: directory }
+    }
+
+    /// Waits for its end and starts it anew at the addresses that it had.
+    pub(crate) fn restart(&mut self, config: &str) {
+        eventually("the server has ended", || self.process.has_exited());
+        *self = Self::start_at(config, self.address, self.admin);
     }
 
     /// Sends a signal by its name, such as `TERM`.
