@@ -10,7 +10,10 @@ use tollgate_protocol::{
 };
 
 use crate::{
-    limit::{Request, decide::validate},
+    limit::{
+        Decision, Request,
+        decide::{refuse, validate},
+    },
     policy::{Policy, SessionPolicies},
 };
 
@@ -52,6 +55,12 @@ impl Batch {
         }
         validate(item.operation, item.cost)?;
         Ok(Request { operation: item.operation, cost: item.cost, limits: policy.ready() })
+    }
+
+    /// The answer to an item that no store decided, for `reason`; an unknown policy denies.
+    pub fn undecided(&self, index: usize, reason: Reason) -> Decision {
+        let policy = self.items().get(index).and_then(|item| self.policy(item));
+        policy.map_or_else(|| refuse(Reason::UnknownPolicy), |policy| policy.undecided(reason))
     }
 
     /// The groups of linked items, in order; an item without a link is a group of its own.

@@ -10,6 +10,10 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`cli`] | the command line |
+//! | [`config`] | the file, the environment and flags, checked |
+//! | [`server`] | runs all of it until it is told to stop |
+//! | [`net`] | sockets and sessions: frames in, batches out, decisions back |
 //! | [`batch`] | the checks of a frame and the policies that they name |
 //! | [`policy`] | limits made ready, named or inline |
 //! | [`limit`] | the arithmetic: no store, no socket, no clock |
@@ -17,11 +21,17 @@
 //! | [`placement`] | key -> partition -> hash tag -> slot |
 //! | [`clock`] | the embedded store's clock |
 //! | [`metrics`] | what an operator can see |
+//! | [`admin`] | health and metrics over HTTP |
 
+pub mod admin;
 pub mod batch;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod limit;
 pub mod metrics;
+pub mod net;
 pub mod placement;
 pub mod policy;
+pub mod server;
 pub mod store;

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `tollgate` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tollgate::cli::run()
+}

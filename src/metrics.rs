@@ -70,6 +70,8 @@ pub struct Metrics {
     pub store_failures: Counter,
     /// Partitions of the placement.
     pub partitions: Gauge,
+    /// Difference of the clocks of the shards, in microseconds.
+    pub clock_skew_us: Gauge,
     /// Shards that are known.
     pub shards: Gauge,
     /// Keys that the embedded store holds.
@@ -106,6 +108,7 @@ impl Metrics {
             script_items: items(),
             store_failures: Counter::default(),
             partitions: Gauge::default(),
+            clock_skew_us: Gauge::default(),
             shards: Gauge::default(),
             memory_keys: Gauge::default(),
             memory_bytes: Gauge::default(),
@@ -133,6 +136,11 @@ impl Metrics {
         registry.register("script_items", "Checks in a script call", self.script_items.clone());
         registry.register("store_failures", "Calls to the store that failed", self.store_failures.clone());
         registry.register("partitions", "Partitions that keys are placed in", self.partitions.clone());
+        registry.register(
+            "store_clock_skew_us",
+            "Difference of the shards' clocks in microseconds",
+            self.clock_skew_us.clone(),
+        );
         registry.register("shards", "Shards (Redis primaries) that are known", self.shards.clone());
         registry.register("memory_keys", "Keys held by the embedded store", self.memory_keys.clone());
         registry.register("memory_bytes", "Bytes counted for those keys", self.memory_bytes.clone());

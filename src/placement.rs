@@ -10,8 +10,8 @@ use tollgate_protocol::ring::{Ring, RingSecret};
 /// Slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// Most partitions: beyond this, two would share a slot.
-pub const PARTITIONS_MAX: u16 = SLOTS;
+/// Most partitions: enough for 128 shards and more, and a ring of 2 million points, some 50 MB.
+pub const PARTITIONS_MAX: u16 = 4_096;
 
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
@@ -34,7 +34,7 @@ pub struct Partition {
 }
 
 impl Placement {
-    /// A placement in `count` partitions, 1..=16,384, under a secret; `prefix` stands after the tag.
+    /// A placement in `count` partitions, 1..=4,096, under a secret; `prefix` stands after the tag.
     pub fn new(secret: RingSecret, count: u16, prefix: &str) -> Self {
         let count = count.clamp(1, PARTITIONS_MAX);
         let tags = tags_of_slots();
@@ -75,4 +75,44 @@ fn tags_of_slots() -> Vec<u32> {
         number += 1;
     }
     tags.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_evenly_spaced_and_those_of_their_tags() {
+        for count in [1, 3, 64, 100, 1_000] {
+            let placement = Placement::new(RingSecret::default(), count, "t");
+            let slots: Vec<u16> = placement.partitions().iter().map(|partition| partition.slot).collect();
+            assert_eq!(slots.len(), usize::from(count));
+            let step = SLOTS / count;
+            assert!(slots.windows(2).all(|pair| [step, step + 1].contains(&(pair[1] - pair[0]))), "{count}");
+            for partition in placement.partitions() {
+                assert_eq!(CRC16.checksum(partition.tag.as_bytes()) % SLOTS, partition.slot);
+                assert_eq!(partition.redis_key, format!("{{{}}}t", partition.tag));
+            }
+        }
+    }
+
+    /// These are what Redis's CLUSTER KEYSLOT says of the tags, and must never change: states would be lost.
+    #[test]
+    fn golden_tags_and_keys() {
+        let placement = Placement::new(RingSecret::default(), 64, "tollgate");
+        let of = |index: usize| {
+            let Partition { tag, slot, redis_key } = &placement.partitions()[index];
+            (tag.as_str(), *slot, redis_key.as_str())
+        };
+        assert_eq!(of(0), GOLDEN_PARTITIONS[0]);
+        assert_eq!(of(1), GOLDEN_PARTITIONS[1]);
+        assert_eq!(of(63), GOLDEN_PARTITIONS[2]);
+        for (key, partition) in GOLDEN_KEYS {
+            assert_eq!(placement.partition_of(key.as_bytes()), partition, "{key}");
+        }
+    }
+
+    const GOLDEN_PARTITIONS: [(&str, u16, &str); 3] =
+        [("3560", 0, "{3560}tollgate"), ("2464", 256, "{2464}tollgate"), ("49727", 16128, "{49727}tollgate")];
+    const GOLDEN_KEYS: [(&str, usize); 4] = [("user:1", 26), ("user:2", 59), ("{a}b", 18), ("x", 3)];
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tollgate_protocol::{
-    define::Define,
-    limits::DEFINITIONS_MAX,
+    define::ALIAS_MAX,
     policy::{Limits, NamedPolicy},
     reply::Reason,
     ring::RingSecret,
@@ -141,11 +140,12 @@ impl SessionPolicies {
         Self { named, inline: Vec::new() }
     }
 
-    /// Takes a definition, or forgets the alias where it was refused.
-    pub fn define(&mut self, define: &Define, policy: Option<Policy>) {
-        // A decoded DEFINE has an odd alias below twice the most definitions.
-        let index = (define.alias / 2) as usize;
-        debug_assert!(index < DEFINITIONS_MAX);
+    /// Lets an alias stand for a policy, or for none. An alias that no DEFINE can have is left alone.
+    pub fn define(&mut self, alias: u64, policy: Option<Policy>) {
+        if alias.is_multiple_of(2) || alias > ALIAS_MAX {
+            return;
+        }
+        let index = (alias / 2) as usize;
         if index >= self.inline.len() {
             self.inline.resize(index + 1, None);
         }
@@ -155,7 +155,7 @@ impl SessionPolicies {
     /// The policy of an alias.
     pub fn get(&self, alias: u32) -> Option<&Policy> {
         let index = (alias / 2) as usize;
-        if alias % 2 == 0 {
+        if alias.is_multiple_of(2) {
             self.named.policies.get(index).map(|(_, policy)| &**policy)
         } else {
             self.inline.get(index)?.as_deref()

@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{
     error::{DecodeError, finish},
+    limits::{FRAME_BYTES_MAX, LINKED_MAX},
     tlv, varint,
 };
 
@@ -40,13 +41,13 @@ pub enum Operation {
     Peek,
     /// Gives `n` back, never above a full limit.
     Refund,
-    /// Forgets what was charged. Carries no cost.
+    /// Forgets what was charged. Its cost is ignored.
     Reset,
     /// Charges `n` although it is over the limit: for a cost that is known only afterwards.
     Force,
     /// Charges as much of `n` as may pass, and says how much that was.
     TakeUpTo,
-    /// A code that this version does not know.
+    /// A code that this version does not know: 6 or 7.
     Unknown(u8),
 }
 
@@ -113,7 +114,7 @@ pub struct CheckBatch {
     pub details: bool,
     /// The client's budget from the arrival of the frame, in microseconds.
     pub deadline_us: Option<u64>,
-    /// The checks, at least one.
+    /// The checks. A decoded batch has at least one.
     pub items: Vec<CheckItem>,
     payload: Bytes,
 }
@@ -137,10 +138,14 @@ impl CheckBatch {
         items_max: usize,
         mut items: Vec<CheckItem>,
     ) -> Result<Self, DecodeError> {
+        if payload.len() > FRAME_BYTES_MAX {
+            return Err(DecodeError::FrameTooLarge { length: payload.len(), max: FRAME_BYTES_MAX });
+        }
         let mut input = &payload[..];
         let flags = varint::take_u8(&mut input)?;
-        if flags & !(FLAG_DEADLINE | FLAG_DETAILS) != 0 {
-            return Err(DecodeError::ReservedFlags(flags & !(FLAG_DEADLINE | FLAG_DETAILS)));
+        let reserved = flags & !(FLAG_DEADLINE | FLAG_DETAILS);
+        if reserved != 0 {
+            return Err(DecodeError::ReservedFlags(reserved));
         }
         let count = varint::get(&mut input)?;
         if !(1..=items_max as u64).contains(&count) {
@@ -148,11 +153,16 @@ impl CheckBatch {
         }
         let deadline_us = if flags & FLAG_DEADLINE != 0 { Some(varint::get(&mut input)?) } else { None };
         items.clear();
-        // An item has at least one byte, so that no more is reserved than bytes have come.
+        // An item has at least one byte, so that room is made for no more items than bytes have come.
         items.reserve((count as usize).min(input.len()));
         let mut before = None;
+        let mut group_items = 1;
         for _ in 0..count {
             let item = take_item(&mut input, payload.len(), before.as_ref())?;
+            group_items = if item.linked { group_items + 1 } else { 1 };
+            if group_items > LINKED_MAX {
+                return Err(DecodeError::BadLink);
+            }
             items.push(item);
             before = Some(item);
         }
@@ -164,6 +174,9 @@ impl CheckBatch {
     }
 
     /// The key of one of this batch's items.
+    ///
+    /// # Panics
+    /// May panic where `item` is another batch's.
     pub fn key(&self, item: &CheckItem) -> &[u8] {
         &self.payload[item.key_start as usize..][..item.key_bytes as usize]
     }
@@ -186,14 +199,12 @@ fn take_item(
         let before = before.ok_or(DecodeError::NoKeyBefore)?;
         (before.key_start, before.key_bytes)
     } else {
-        let max = input.len();
-        let key = varint::get_bytes(input, max)?;
-        // A payload is shorter than 2^24 bytes, see `limits::FRAME_BYTES_MAX`.
+        let key = varint::get_rest(input)?;
+        // `decode_into` refuses payloads above FRAME_BYTES_MAX, which is below 2^32.
         ((payload_bytes - input.len() - key.len()) as u32, key.len() as u32)
     };
     if ctl & CTL_FIELDS != 0 {
-        let max = input.len();
-        let mut fields = varint::get_bytes(input, max)?;
+        let mut fields = varint::get_rest(input)?;
         while let Some((tag, _)) = tlv::next(&mut fields)? {
             tlv::skip_unknown(tag)?;
         }
@@ -226,7 +237,7 @@ impl CheckEncoder {
         1 + 3 * varint::BYTES_MAX + key_bytes
     }
 
-    /// Appends an item.
+    /// Appends an item. One that is `linked` must be followed by the item it is linked with.
     pub fn push(&mut self, item: &Item<'_>) {
         let same_key = self.count > 0 && self.items[self.key.clone()] == *item.key;
         let new_alias = self.alias.replace(item.alias) != Some(item.alias);

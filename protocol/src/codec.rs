@@ -1,6 +1,6 @@
 //! The frame as a `tokio_util` codec.
 
-extern crate std;
+use std::{format, io};
 
 use bytes::BytesMut;
 use tokio_util::codec::{Decoder, Encoder};
@@ -8,6 +8,7 @@ use tokio_util::codec::{Decoder, Encoder};
 use crate::{
     error::DecodeError,
     frame::{Frame, FrameFormat},
+    limits::FRAME_BYTES_MAX,
 };
 
 /// Why a framed stream ends.
@@ -16,9 +17,9 @@ pub enum CodecError {
     /// The peer's bytes break a rule of the format.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The socket failed.
+    /// The socket failed, or the caller's payload is above [`FRAME_BYTES_MAX`].
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
 }
 
 /// Encoder and decoder of frames.
@@ -51,6 +52,11 @@ impl Encoder<&Frame> for FrameCodec {
     type Error = CodecError;
 
     fn encode(&mut self, frame: &Frame, out: &mut BytesMut) -> Result<(), CodecError> {
+        let length = frame.payload.len();
+        if length > FRAME_BYTES_MAX {
+            let message = format!("a payload of {length} bytes does not fit in a frame");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message).into());
+        }
         self.format.encode(out, frame.kind, frame.id, |out| out.extend_from_slice(&frame.payload));
         Ok(())
     }

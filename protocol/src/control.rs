@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes};
 
 use crate::{
-    error::{DecodeError, finish, take_u32},
+    error::{DecodeError, finish},
     varint,
 };
 
@@ -23,8 +23,7 @@ impl Ping {
     /// Where it has not exactly 8 bytes.
     pub fn decode(payload: &Bytes) -> Result<Self, DecodeError> {
         let mut input = &payload[..];
-        let mut opaque = [0; 8];
-        opaque.copy_from_slice(varint::take(&mut input, 8)?);
+        let opaque = varint::take_array(&mut input)?;
         finish(input)?;
         Ok(Self(opaque))
     }
@@ -42,7 +41,8 @@ pub enum GoAwayReason {
     Other(u8),
 }
 
-/// Payload of GOAWAY: the server will close the connection, and says what it will still execute.
+/// Payload of GOAWAY: the server will close the connection, and says what it will still execute. It may come
+/// twice: first with a `last_id` of `u32::MAX`, which asks for no new frames, then with the real one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoAway {
     /// Last id that was or will be executed. What lies above it was provably not executed.
@@ -71,7 +71,7 @@ impl GoAway {
     /// The rule that the payload breaks.
     pub fn decode(payload: &Bytes) -> Result<Self, DecodeError> {
         let mut input = &payload[..];
-        let last_id = take_u32(&mut input)?;
+        let last_id = varint::take_u32(&mut input)?;
         let reason = match varint::take_u8(&mut input)? {
             1 => GoAwayReason::Shutdown,
             2 => GoAwayReason::Idle,

@@ -8,10 +8,11 @@ use alloc::string::String;
 use bytes::{BufMut, Bytes};
 
 use crate::{
-    error::{DecodeError, finish, put_text, take_text},
+    error::{DecodeError, finish},
+    limit::Limit,
     limits::DEFINITIONS_MAX,
     policy::Limits,
-    varint,
+    text, varint,
 };
 
 /// Largest alias that a client may choose.
@@ -33,7 +34,8 @@ impl Define {
         self.limits.encode(out);
     }
 
-    /// Reads a payload.
+    /// Reads a payload. Whatever is wrong with it concerns this policy alone: the frame itself was whole, and
+    /// the server answers with DEFINED and the error's text.
     ///
     /// # Errors
     /// The rule that the payload breaks.
@@ -45,23 +47,28 @@ impl Define {
         }
         let limits = Limits::decode(&mut input)?;
         finish(input)?;
+        for limit in limits.as_slice() {
+            if let Limit::Unknown { algorithm } = *limit {
+                return Err(DecodeError::UnknownAlgorithm(algorithm));
+            }
+        }
         Ok(Self { alias, limits })
     }
 }
 
 /// Payload of DEFINED: empty where the policy was taken, otherwise why it was not. The connection goes on
-/// either way; checks under a refused alias are answered with the reason `unknown policy`.
+/// either way; a refused alias names no policy, even where it named one before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defined {
-    /// Why the policy was refused, for a person.
+    /// Why the policy was refused, for a person; at most [`crate::limits::TEXT_BYTES_MAX`] bytes.
     pub refused: Option<String>,
 }
 
 impl Defined {
-    /// Appends the payload.
+    /// Appends the payload. A longer text is cut at a character's edge.
     pub fn encode(&self, out: &mut impl BufMut) {
         if let Some(text) = &self.refused {
-            put_text(out, text);
+            text::put(out, text);
         }
     }
 
@@ -71,7 +78,7 @@ impl Defined {
     /// The rule that the payload breaks.
     pub fn decode(payload: &Bytes) -> Result<Self, DecodeError> {
         let mut input = &payload[..];
-        let refused = if input.is_empty() { None } else { Some(take_text(&mut input)?) };
+        let refused = if input.is_empty() { None } else { Some(text::take(&mut input)?) };
         finish(input)?;
         Ok(Self { refused })
     }

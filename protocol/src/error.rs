@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use bytes::{BufMut, Bytes};
 
-use crate::{limits, varint};
+use crate::{text, varint};
 
 /// The rule of the format that a peer's bytes break. The peer is at fault, never the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,14 +72,22 @@ pub enum DecodeError {
         /// The negotiated bound.
         max: usize,
     },
-    /// The first item names no policy, and the frame names none for all.
-    #[error("no policy is named before the first item")]
+    /// A REPLY does not hold one decision for each item of its CHECK.
+    #[error("{count} decisions, {expected} were asked for")]
+    ItemCountMismatch {
+        /// The count that was announced.
+        count: u64,
+        /// The count of the CHECK.
+        expected: usize,
+    },
+    /// The first item names no policy.
+    #[error("the first item names no policy")]
     NoPolicy,
     /// The first item says that its key is that of the item before.
     #[error("the first item refers to the key of an item before it")]
     NoKeyBefore,
-    /// A link does not join two checks of one key.
-    #[error("a link must join two checks of one key")]
+    /// A link does not join two checks of one key, or too many are linked.
+    #[error("a link must join two checks of one key, and at most 16 are linked")]
     BadLink,
     /// An unknown algorithm.
     #[error("unknown algorithm {0}")]
@@ -169,16 +177,12 @@ error_codes! {
     UnknownField = 7,
     /// A frame's checksum does not match.
     ChecksumMismatch = 8,
-    /// HELLO, or the rest of a frame that had begun, did not come in time; or nothing was read for too long.
+    /// HELLO, or the rest of a frame that had begun, did not come in time.
     Timeout = 9,
-    /// More batches were sent than the credit allows.
-    CreditExceeded = 10,
     /// Too many connections.
-    TooManyConnections = 11,
-    /// The connection was idle for longer than HELLO_OK said.
-    Idle = 12,
+    TooManyConnections = 10,
     /// The server failed; the connection can be opened again.
-    Internal = 13,
+    Internal = 11,
 }
 
 /// Payload of an ERROR frame. The sender closes the connection after it.
@@ -188,7 +192,7 @@ pub struct ErrorFrame {
     pub code: ErrorCode,
     /// Id of the offending frame; 0 where it is not one frame's fault.
     pub offending_id: u32,
-    /// Text for a person, at most [`limits::TEXT_BYTES_MAX`] bytes.
+    /// Text for a person, at most [`crate::limits::TEXT_BYTES_MAX`] bytes.
     pub text: String,
 }
 
@@ -197,7 +201,7 @@ impl ErrorFrame {
     pub fn encode(&self, out: &mut impl BufMut) {
         out.put_u8(self.code.to_wire());
         out.put_u32_le(self.offending_id);
-        put_text(out, &self.text);
+        text::put(out, &self.text);
     }
 
     /// Reads a payload.
@@ -207,33 +211,9 @@ impl ErrorFrame {
     pub fn decode(payload: &Bytes) -> Result<Self, DecodeError> {
         let mut input = &payload[..];
         let code = ErrorCode::from_wire(varint::take_u8(&mut input)?);
-        let offending_id = take_u32(&mut input)?;
-        let text = take_text(&mut input)?;
+        let offending_id = varint::take_u32(&mut input)?;
+        let text = text::take(&mut input)?;
         finish(input)?;
         Ok(Self { code, offending_id, text })
     }
-}
-
-/// Appends a text with its length, cut to [`limits::TEXT_BYTES_MAX`] bytes at a character's edge.
-pub(crate) fn put_text(out: &mut impl BufMut, text: &str) {
-    let end = floor_char_boundary(text, limits::TEXT_BYTES_MAX);
-    varint::put(out, end as u64);
-    out.put_slice(&text.as_bytes()[..end]);
-}
-
-/// Takes a text with its length.
-pub(crate) fn take_text(input: &mut &[u8]) -> Result<String, DecodeError> {
-    let bytes = varint::get_bytes(input, limits::TEXT_BYTES_MAX)?;
-    Ok(String::from(core::str::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)?))
-}
-
-/// Takes a little-endian u32.
-pub(crate) fn take_u32(input: &mut &[u8]) -> Result<u32, DecodeError> {
-    let bytes = varint::take(input, 4)?;
-    Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-}
-
-/// The largest index of at most `max` at which `text` may be cut.
-fn floor_char_boundary(text: &str, max: usize) -> usize {
-    (0..=max.min(text.len())).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0)
 }

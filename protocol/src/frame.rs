@@ -46,7 +46,7 @@ frame_types! {
     Hello = 0x01,
     /// A client defines an inline policy.
     Define = 0x02,
-    /// Either side asks for a PONG: from the client.
+    /// The client asks for a PONG.
     Ping = 0x03,
     /// A batch of checks.
     Check = 0x10,
@@ -89,7 +89,7 @@ pub struct Frame {
 /// What both sides agreed on for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFormat {
-    /// Largest payload that is accepted.
+    /// Largest payload that is accepted, in bytes.
     pub payload_bytes_max: usize,
     /// Whether a CRC32C follows each payload.
     pub checksum: bool,
@@ -104,7 +104,7 @@ impl FrameFormat {
         Self { payload_bytes_max: limits::FRAME_BYTES_DEFAULT, checksum: false };
 
     /// Takes the next whole frame from the front of `input`, or `None` where more bytes are needed.
-    /// Unknown frames that may be ignored are skipped. Nothing is allocated: the payload is a slice of `input`.
+    /// Unknown frames that may be ignored are skipped. Nothing is copied: the payload is a slice of `input`.
     ///
     /// # Errors
     /// The rule that the frame breaks; a length is judged as soon as the header is there.

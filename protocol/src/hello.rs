@@ -1,14 +1,15 @@
 //! HELLO and HELLO_OK: what both sides can do, and the table of named policies.
 
 use alloc::{string::String, vec::Vec};
+use core::ops::RangeInclusive;
 
 use bytes::{BufMut, Bytes};
 
 use crate::{
     error::{DecodeError, finish},
-    limits::{self, MAGIC, TEXT_BYTES_MAX, VERSION},
+    limits::{self, FRAME_BYTES_MAX, FRAME_BYTES_MIN, INFLIGHT_MAX, MAGIC, TEXT_BYTES_MAX, VERSION},
     policy::NamedPolicy,
-    tlv, varint,
+    text, tlv, varint,
 };
 
 const TAG_CLIENT_NAME: u8 = 1;
@@ -22,7 +23,7 @@ pub const FEATURE_CHECKSUM: u64 = 1;
 /// Payload of HELLO. What is `None` is left to the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// Name for the server's log, at most 256 bytes.
+    /// Name for the server's log, at most [`TEXT_BYTES_MAX`] bytes.
     pub client_name: Option<String>,
     /// Largest payload that the client wants to send or receive, in bytes.
     pub frame_bytes_max: Option<u64>,
@@ -33,13 +34,13 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Appends the payload.
+    /// Appends the payload. A longer name is cut at a character's edge.
     pub fn encode(&self, out: &mut impl BufMut) {
         out.put_slice(&MAGIC);
         out.put_u8(VERSION);
         out.put_u8(VERSION);
         if let Some(name) = &self.client_name {
-            tlv::put(out, TAG_CLIENT_NAME, &name.as_bytes()[..name.len().min(TEXT_BYTES_MAX)]);
+            tlv::put(out, TAG_CLIENT_NAME, text::cut(name).as_bytes());
         }
         if let Some(bytes) = self.frame_bytes_max {
             tlv::put_vi(out, TAG_FRAME_BYTES_MAX, bytes);
@@ -52,7 +53,7 @@ impl Hello {
         }
     }
 
-    /// Reads a payload.
+    /// Reads a payload. Where a field stands twice, the last one counts.
     ///
     /// # Errors
     /// The rule that the payload breaks.
@@ -68,7 +69,7 @@ impl Hello {
         let mut hello = Self::default();
         while let Some((tag, value)) = tlv::next(&mut input)? {
             match tag {
-                TAG_CLIENT_NAME => hello.client_name = Some(text(value)?),
+                TAG_CLIENT_NAME => hello.client_name = Some(name(value)?),
                 TAG_FRAME_BYTES_MAX => hello.frame_bytes_max = Some(whole(value)?),
                 TAG_INFLIGHT_MAX => hello.inflight_max = Some(whole(value)?),
                 TAG_FEATURES => hello.features = whole(value)?,
@@ -79,11 +80,11 @@ impl Hello {
     }
 }
 
-fn text(value: &[u8]) -> Result<String, DecodeError> {
+fn name(value: &[u8]) -> Result<String, DecodeError> {
     if value.len() > TEXT_BYTES_MAX {
         return Err(DecodeError::FieldTooLong { length: value.len() as u64, max: TEXT_BYTES_MAX });
     }
-    Ok(String::from_utf8_lossy(value).into_owned())
+    text::decode(value)
 }
 
 fn whole(mut value: &[u8]) -> Result<u64, DecodeError> {
@@ -95,19 +96,19 @@ fn whole(mut value: &[u8]) -> Result<u64, DecodeError> {
 /// Payload of HELLO_OK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloOk {
-    /// Features that are in use from the next frame on.
+    /// Features in use from the next frame on, of those that HELLO offered.
     pub features: u64,
-    /// Largest payload in either direction, in bytes.
+    /// Largest payload in either direction, in bytes; [`FRAME_BYTES_MIN`]..=[`FRAME_BYTES_MAX`].
     pub frame_bytes_max: u64,
-    /// Most checks in a frame.
+    /// Most checks in a frame, at least 1. Their REPLY fits: see [`crate::reply::items_max`].
     pub items_max: u64,
-    /// Most batches in flight.
+    /// Most batches in flight, 1..=[`INFLIGHT_MAX`].
     pub inflight_max: u64,
     /// The server closes a connection on which nothing came for this long, in milliseconds; 0: never.
     pub idle_ms: u64,
     /// Drawn anew at each start of the server.
     pub boot_id: u64,
-    /// The named policies.
+    /// The named policies, at most [`limits::POLICIES_MAX`].
     pub policies: Vec<NamedPolicy>,
 }
 
@@ -138,12 +139,11 @@ impl HelloOk {
             return Err(DecodeError::UnsupportedVersion { lowest: version, highest: version });
         }
         let features = varint::get(&mut input)?;
-        let frame_bytes_max = at_least_one(&mut input, "frame_bytes_max")?;
-        let items_max = at_least_one(&mut input, "items_max")?;
-        let inflight_max = at_least_one(&mut input, "inflight_max")?;
+        let frame_bytes_max = within(&mut input, FRAME_BYTES_MIN..=FRAME_BYTES_MAX, "frame_bytes_max")?;
+        let items_max = within(&mut input, 1..=FRAME_BYTES_MAX, "items_max")?;
+        let inflight_max = within(&mut input, 1..=INFLIGHT_MAX, "inflight_max")?;
         let idle_ms = varint::get(&mut input)?;
-        let boot_id =
-            u64::from_le_bytes(varint::take(&mut input, 8)?.try_into().map_err(|_| DecodeError::Truncated)?);
+        let boot_id = u64::from_le_bytes(varint::take_array(&mut input)?);
         let count = varint::get(&mut input)?;
         if count > limits::POLICIES_MAX as u64 {
             return Err(DecodeError::OutOfRange("number of policies"));
@@ -156,7 +156,8 @@ impl HelloOk {
     }
 }
 
-fn at_least_one(input: &mut &[u8], name: &'static str) -> Result<u64, DecodeError> {
+fn within(input: &mut &[u8], range: RangeInclusive<usize>, name: &'static str) -> Result<u64, DecodeError> {
     let value = varint::get(input)?;
-    if value > 0 { Ok(value) } else { Err(DecodeError::OutOfRange(name)) }
+    let is_within = usize::try_from(value).is_ok_and(|value| range.contains(&value));
+    if is_within { Ok(value) } else { Err(DecodeError::OutOfRange(name)) }
 }

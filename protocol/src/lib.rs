@@ -36,7 +36,7 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(feature = "ring")]
+#[cfg(feature = "codec")]
 extern crate std;
 
 pub mod check;
@@ -53,5 +53,6 @@ pub mod policy;
 pub mod reply;
 #[cfg(feature = "ring")]
 pub mod ring;
+mod text;
 pub mod tlv;
 pub mod varint;

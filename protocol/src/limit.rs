@@ -46,24 +46,34 @@ pub enum Limit {
         /// The window, in microseconds.
         window_us: u64,
     },
+    /// A limit that this version does not know, in the policies of a newer server. It has no text form, and
+    /// DEFINE does not take it.
+    Unknown {
+        /// Its algorithm on the wire.
+        algorithm: u8,
+    },
 }
 
 impl Limit {
-    /// The most that may pass at once from a fresh state: a bucket's capacity, a window's limit.
+    /// The most that may pass at once from a fresh state: a bucket's capacity, a window's limit. Nothing is
+    /// known of an unknown limit but that no cost is above [`varint::VALUE_MAX`].
     pub fn ceiling(&self) -> u64 {
         match *self {
             Self::TokenBucket { capacity, .. } => capacity,
             Self::SlidingWindow { limit, .. } => limit,
+            Self::Unknown { .. } => varint::VALUE_MAX,
         }
     }
 
     /// Appends the wire form: algorithm, length, numbers.
     pub fn encode(&self, out: &mut impl BufMut) {
-        let (algorithm, numbers) = match *self {
-            Self::TokenBucket { rate, period_us, capacity } => (TOKEN_BUCKET, [rate, period_us, capacity]),
-            Self::SlidingWindow { limit, window_us } => (SLIDING_WINDOW, [limit, window_us, 0]),
+        let (algorithm, numbers): (u8, &[u64]) = match self {
+            Self::TokenBucket { rate, period_us, capacity } => {
+                (TOKEN_BUCKET, &[*rate, *period_us, *capacity])
+            }
+            Self::SlidingWindow { limit, window_us } => (SLIDING_WINDOW, &[*limit, *window_us]),
+            Self::Unknown { algorithm } => (*algorithm, &[]),
         };
-        let numbers = &numbers[..if algorithm == TOKEN_BUCKET { 3 } else { 2 }];
         out.put_u8(algorithm);
         varint::put(out, numbers.iter().map(|&number| varint::len(number) as u64).sum());
         for &number in numbers {
@@ -71,14 +81,13 @@ impl Limit {
         }
     }
 
-    /// Takes a limit in wire form.
+    /// Takes a limit in wire form. The numbers of an unknown one are skipped.
     ///
     /// # Errors
     /// The rule that the bytes break.
     pub fn decode(input: &mut &[u8]) -> Result<Self, DecodeError> {
         let algorithm = varint::take_u8(input)?;
-        let max = input.len();
-        let mut body = varint::get_bytes(input, max)?;
+        let mut body = varint::get_rest(input)?;
         let limit = match algorithm {
             TOKEN_BUCKET => Self::TokenBucket {
                 rate: number(&mut body, "rate", varint::VALUE_MAX)?,
@@ -89,7 +98,7 @@ impl Limit {
                 limit: number(&mut body, "limit", varint::VALUE_MAX)?,
                 window_us: number(&mut body, "window", PERIOD_US_MAX)?,
             },
-            unknown => return Err(DecodeError::UnknownAlgorithm(unknown)),
+            algorithm => return Ok(Self::Unknown { algorithm }),
         };
         finish(body)?;
         Ok(limit)
@@ -111,6 +120,7 @@ impl fmt::Display for Limit {
             Self::SlidingWindow { limit, window_us } => {
                 write!(f, "sliding-window:{limit}/{}", Period(window_us))
             }
+            Self::Unknown { algorithm } => write!(f, "unknown algorithm {algorithm}"),
         }
     }
 }

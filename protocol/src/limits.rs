@@ -1,4 +1,5 @@
-//! Every bound of the format. A value outside its bound is refused before anything is allocated for it.
+//! Every bound of the format and of a connection. A value outside its bound is refused before anything is
+//! allocated for it.
 
 /// Protocol version that this crate speaks.
 pub const VERSION: u8 = 1;
@@ -30,11 +31,17 @@ pub const ITEMS_DEFAULT: usize = 4_096;
 /// Default for the largest number of batches in flight on a connection.
 pub const INFLIGHT_DEFAULT: usize = 64;
 
+/// Most batches in flight that a server may allow.
+pub const INFLIGHT_MAX: usize = 65_535;
+
 /// Longest key in bytes. The shortest has one byte.
 pub const KEY_BYTES_MAX: usize = 1_024;
 
 /// Most limits in a policy.
 pub const LIMITS_MAX: usize = 4;
+
+/// Most checks that are linked with one another: they are decided in one step.
+pub const LINKED_MAX: usize = 16;
 
 /// Longest policy name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -45,7 +52,7 @@ pub const POLICIES_MAX: usize = 1_024;
 /// Most inline policies that a connection may define.
 pub const DEFINITIONS_MAX: usize = 4_096;
 
-/// Longest text in an ERROR or DEFINED frame, in bytes.
+/// Longest text for a person in HELLO, DEFINED and ERROR, in bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
 
 /// Longest period of a limit: 366 days, in microseconds.
@@ -53,3 +60,13 @@ pub const PERIOD_US_MAX: u64 = 366 * 24 * 3_600 * 1_000_000;
 
 /// Unit of `reset_after` on the wire, in microseconds. Values are rounded up to it.
 pub const RESET_UNIT_US: u64 = 1_024;
+
+/// Time in which a client must send HELLO, from when it is connected, in milliseconds.
+pub const HELLO_TIMEOUT_MS: u64 = 5_000;
+
+/// Time in which a frame must be whole, from its first byte, in milliseconds: a peer that sends it byte by byte
+/// gains nothing.
+pub const FRAME_TIMEOUT_MS: u64 = 5_000;
+
+/// Time in which a peer must take at least one byte of what is written to it, in milliseconds.
+pub const WRITE_TIMEOUT_MS: u64 = 5_000;

@@ -76,7 +76,7 @@ pub fn is_name(name: &str) -> bool {
 /// A named policy as a server announces it: an entry of HELLO_OK's table, or the payload of POLICY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPolicy {
-    /// The name, as configured.
+    /// The name, as configured: see [`is_name`].
     pub name: String,
     /// What stands for it in CHECK. Even: odd aliases are those of DEFINE.
     pub alias: u64,
@@ -103,6 +103,9 @@ impl NamedPolicy {
     pub fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
         let name = varint::get_bytes(input, NAME_BYTES_MAX)?;
         let name = core::str::from_utf8(name).map_err(|_| DecodeError::NotUtf8)?;
+        if !is_name(name) {
+            return Err(DecodeError::OutOfRange("name of a policy"));
+        }
         let alias = varint::get(input)?;
         if alias % 2 != 0 {
             return Err(DecodeError::OutOfRange("alias of a named policy"));

@@ -27,6 +27,12 @@ const STATUS_REASON: u8 = 0b1_1111;
 /// Most bytes that a decision takes.
 pub const ITEM_BYTES_MAX: usize = 1 + 4 * varint::BYTES_MAX;
 
+/// Most decisions that fit in a REPLY of `frame_bytes_max` bytes whatever they are: a server announces no
+/// larger `items_max`, or a CHECK could be asked whose answer cannot be sent.
+pub const fn items_max(frame_bytes_max: usize) -> usize {
+    frame_bytes_max.saturating_sub(varint::BYTES_MAX) / ITEM_BYTES_MAX
+}
+
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $name:ident = $code:literal $text:literal,)*) => {
         /// Why the verdict is what it is.
@@ -80,7 +86,7 @@ reasons! {
     UnknownPolicy = 3 "unknown_policy",
     /// The key is empty or too long.
     BadKey = 4 "bad_key",
-    /// The cost is 0 where it must not be, or above 2^53 - 1.
+    /// The cost is 0 where it must not be.
     BadCost = 5 "bad_cost",
     /// Too much was waiting. Not executed.
     Overload = 6 "overload",
@@ -128,7 +134,7 @@ pub struct Details {
     pub remaining: u64,
     /// Microseconds until the limits are as if never used. On the wire rounded up to 1,024.
     pub reset_after_us: u64,
-    /// Microseconds until it would pass; `None` where it passes now or can never pass.
+    /// Microseconds until it would pass, at least 1; `None` where it passes now or can never pass.
     pub retry_after_us: Option<u64>,
     /// Index in the policy of the limit that denied, else of the one with the least remaining; 0..=3.
     pub limit_index: u8,
@@ -153,10 +159,10 @@ impl ReplyItem {
         }
         if let Some(details) = &self.details {
             varint::put(out, details.remaining);
-            let reset = details.reset_after_us.div_ceil(RESET_UNIT_US);
+            let reset = details.reset_after_us.min(varint::VALUE_MAX).div_ceil(RESET_UNIT_US);
             varint::put(out, reset * LIMITS_MAX as u64 + u64::from(details.limit_index & 3));
             if !self.allow {
-                varint::put(out, details.retry_after_us.unwrap_or(0));
+                varint::put(out, details.retry_after_us.map_or(0, |retry_us| retry_us.max(1)));
             }
         }
     }
@@ -179,10 +185,8 @@ impl Details {
     fn take(input: &mut &[u8], allow: bool) -> Result<Self, DecodeError> {
         let remaining = varint::get(input)?;
         let reset = varint::get(input)?;
-        let reset_after_us = (reset / LIMITS_MAX as u64)
-            .checked_mul(RESET_UNIT_US)
-            .filter(|&us| us <= varint::VALUE_MAX)
-            .ok_or(DecodeError::OutOfRange("reset_after"))?;
+        // A `vi` is below 2^53, so that the product is below 2^61.
+        let reset_after_us = (reset / LIMITS_MAX as u64 * RESET_UNIT_US).min(varint::VALUE_MAX);
         let retry = if allow { 0 } else { varint::get(input)? };
         Ok(Self {
             remaining,
@@ -196,10 +200,10 @@ impl Details {
 /// Takes the number of decisions, which must be `expected`: a client knows how many it asked for.
 ///
 /// # Errors
-/// [`DecodeError::BadItemCount`] where it is another.
+/// [`DecodeError::ItemCountMismatch`] where it is another.
 pub fn take_count(input: &mut &[u8], expected: usize) -> Result<(), DecodeError> {
     let count = varint::get(input)?;
-    if count == expected as u64 { Ok(()) } else { Err(DecodeError::BadItemCount { count, max: expected }) }
+    if count == expected as u64 { Ok(()) } else { Err(DecodeError::ItemCountMismatch { count, expected }) }
 }
 
 /// Reads a payload of `expected` decisions.
@@ -209,7 +213,11 @@ pub fn take_count(input: &mut &[u8], expected: usize) -> Result<(), DecodeError>
 pub fn decode(payload: &Bytes, expected: usize) -> Result<Vec<ReplyItem>, DecodeError> {
     let mut input = &payload[..];
     take_count(&mut input, expected)?;
-    let items = (0..expected).map(|_| ReplyItem::take(&mut input)).collect::<Result<_, _>>()?;
+    // A decision has at least one byte, so that room is made for no more of them than bytes have come.
+    let mut items = Vec::with_capacity(expected.min(input.len()));
+    for _ in 0..expected {
+        items.push(ReplyItem::take(&mut input)?);
+    }
     finish(input)?;
     Ok(items)
 }

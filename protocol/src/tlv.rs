@@ -27,8 +27,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<(u8, &'a [u8])>, DecodeEr
         return Ok(None);
     }
     let tag = varint::take_u8(input)?;
-    let max = input.len();
-    Ok(Some((tag, varint::get_bytes(input, max)?)))
+    Ok(Some((tag, varint::get_rest(input)?)))
 }
 
 /// The answer to a tag that is not known: skip it where it is odd.

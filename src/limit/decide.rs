@@ -160,7 +160,12 @@ impl<'a> View<'a> {
         for (limit, slot) in self.limits.iter().zip(&mut self.rolled) {
             if let Some(rolled) = slot {
                 *rolled = change(&limit.rule, *rolled);
-                cells.set(limit.state_id, rolled.to_state());
+                let state = rolled.to_state();
+                if state.is_none() {
+                    // As never used: also a stored time that was ahead of the clock is forgotten.
+                    *rolled = limit.rule.roll(None, self.now_us);
+                }
+                cells.set(limit.state_id, state);
             }
         }
         (self.allow(Reason::Ok), true)

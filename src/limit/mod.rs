@@ -10,7 +10,7 @@
 //! | [`token_bucket`], [`sliding_window`] | one algorithm each |
 //! | [`rule`] | the list of algorithms: a limit made ready to be applied |
 //! | [`state`] | what is remembered of a key under a limit |
-//! | [`decide`] | operations on policies of several limits, and linked checks |
+//! | [`mod@decide`] | operations on policies of several limits, and linked checks |
 
 pub mod decide;
 pub mod quantum;
@@ -18,6 +18,9 @@ pub mod rule;
 pub mod sliding_window;
 pub mod state;
 pub mod token_bucket;
+
+#[cfg(test)]
+mod tests;
 
 pub use decide::{Cells, Decision, PolicyLimit, Request, decide};
 pub use rule::{Rule, UnsupportedLimit};

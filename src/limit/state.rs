@@ -108,5 +108,5 @@ impl State {
 /// A double as the whole number that it is.
 fn whole(number: f64) -> Option<u64> {
     const BOUND: f64 = (1u64 << 53) as f64;
-    (number >= 0.0 && number < BOUND && number.fract() == 0.0).then_some(number as u64)
+    ((0.0..BOUND).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }

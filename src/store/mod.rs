@@ -3,11 +3,14 @@
 pub mod memory;
 pub mod redis;
 
+use std::ops::Range;
+
+use tollgate_protocol::{check::CheckItem, reply::Reason};
+
 use crate::{
     batch::Batch,
     limit::{Decision, decide::refuse},
 };
-use tollgate_protocol::reply::Reason;
 
 /// A store.
 #[derive(Debug)]
@@ -19,11 +22,16 @@ pub enum Store {
 }
 
 /// Answers for a group of linked items of which at least one is not a valid request: that one gets its own
-/// reason, the others did not pass together. `None` where all are valid.
-pub(crate) fn refuse_invalid(batch: &Batch, group: std::ops::Range<usize>) -> Option<Vec<Decision>> {
-    let reasons: Vec<_> = batch.items()[group].iter().map(|item| batch.request(item).err()).collect();
-    if reasons.iter().all(Option::is_none) {
+/// reason, the others did not pass together. `None` where all are valid. Linked items must charge something.
+pub(crate) fn refuse_invalid(batch: &Batch, group: Range<usize>) -> Option<Vec<Decision>> {
+    let items = &batch.items()[group];
+    let reason = |item: &CheckItem| match batch.request(item) {
+        Ok(request) if request.cost == 0 && items.len() > 1 => Some(Reason::BadCost),
+        Ok(_) => None,
+        Err(reason) => Some(reason),
+    };
+    if !items.iter().any(|item| reason(item).is_some()) {
         return None;
     }
-    Some(reasons.into_iter().map(|reason| refuse(reason.unwrap_or(Reason::Linked))).collect())
+    Some(items.iter().map(|item| refuse(reason(item).unwrap_or(Reason::Linked))).collect())
 }

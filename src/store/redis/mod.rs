@@ -1,12 +1,34 @@
 //! One Redis or a Redis Cluster.
+//!
+//! A batch is split by shard; each shard has a lane, which sends what has arrived from all connections in one
+//! pipeline, one script call for each partition. The script changes states by the shard's clock and answers
+//! what they were; the decisions are then made here by the same steps, so that Redis formats nothing.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `url` | where Redis is, as an operator writes it |
+//! | `topology` | which shard serves which slot, and its changes |
+//! | `lane` | the queue of one shard |
+//! | `flight` | one pipeline: calls, redirections, answers |
+//! | `script`, `charge.lua` | the script, its arguments and its answer |
+//! | `node` | a connection that is kept open |
+
+mod flight;
+mod lane;
+mod node;
+mod script;
+mod topology;
+mod url;
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{batch::Batch, limit::Decision, metrics::Metrics, placement::Placement};
-
-mod url;
+use tokio::{sync::oneshot, time::Instant};
+use tollgate_protocol::reply::Reason;
 
 pub use url::{ParseRedisUrlError, RedisUrl};
+
+use self::{lane::Work, topology::Topology};
+use crate::{batch::Batch, clock::Clock, limit::Decision, metrics::Metrics, placement::Placement};
 
 /// How to reach Redis.
 #[derive(Clone, Debug)]
@@ -17,6 +39,18 @@ pub struct RedisConfig {
     pub timeout: Duration,
     /// Certificates (PEM) of the authority that signed Redis's; `None`: those of the system.
     pub tls_ca_pem: Option<Vec<u8>>,
+    /// Whose time decides.
+    pub clock: ScriptClock,
+}
+
+/// Whose time decides.
+#[derive(Clone, Debug, Default)]
+pub enum ScriptClock {
+    /// That of the shard that holds the key, read once by each script.
+    #[default]
+    Shard,
+    /// This one, for tests that own the time. States then do not expire.
+    Argument(Clock),
 }
 
 /// Why a store cannot even try to reach Redis. An unreachable Redis is not such a reason: the store starts,
@@ -24,21 +58,24 @@ pub struct RedisConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RedisStoreError {
     /// The certificates cannot be used.
-    #[error("the TLS certificates of `redis.tls_ca_file` cannot be used: {0}")]
+    #[error("the TLS settings for Redis cannot be used: {0}")]
     Tls(String),
     /// Redis could not be reached, where an answer was needed at once.
-    #[error("Redis at {url} cannot be reached: {reason}")]
+    #[error("Redis at {url} cannot be reached within {waited_ms} ms")]
     Unreachable {
         /// Where.
         url: String,
-        /// Why.
-        reason: String,
+        /// How long was waited, in milliseconds.
+        waited_ms: u128,
     },
 }
 
 /// States in Redis.
 #[derive(Debug)]
-pub struct RedisStore {}
+pub struct RedisStore {
+    topology: Arc<Topology>,
+    placement: Arc<Placement>,
+}
 
 impl RedisStore {
     /// Starts the store: tasks that connect to Redis in the background, within the current tokio runtime.
@@ -46,31 +83,84 @@ impl RedisStore {
     /// # Errors
     /// [`RedisStoreError::Tls`].
     pub fn start(
-        _config: RedisConfig,
-        _placement: Arc<Placement>,
-        _metrics: Arc<Metrics>,
+        config: RedisConfig,
+        placement: Arc<Placement>,
+        metrics: Arc<Metrics>,
     ) -> Result<Self, RedisStoreError> {
-        Ok(Self {})
+        metrics.partitions.set(placement.partitions().len() as i64);
+        let topology = Topology::start(config, Arc::clone(&placement), metrics)?;
+        Ok(Self { topology, placement })
     }
 
-    /// Decides a batch; the decisions are in the order of its items.
-    pub async fn decide(&self, _batch: Batch) -> Vec<Decision> {
-        Vec::new()
-    }
-
-    /// Whether every shard answers.
+    /// Whether every shard that is needed is connected.
     pub fn is_ready(&self) -> bool {
-        false
+        self.topology.is_ready()
+    }
+
+    /// Decides a batch; the decisions are in the order of its items. Takes at most two timeouts of the store:
+    /// one in the queue of a shard, one on the way.
+    pub async fn decide(&self, batch: Batch) -> Vec<Decision> {
+        let batch = Arc::new(batch);
+        let mut decisions = vec![None; batch.items().len()];
+        let waiting = self.submit(&batch, &mut decisions);
+        for answer in waiting {
+            // A lane that ended without an answer sent nothing.
+            for (index, decision) in answer.await.unwrap_or_default() {
+                decisions[index] = Some(decision);
+            }
+        }
+        let undecided = |index| batch.undecided(index, Reason::Unavailable);
+        decisions
+            .into_iter()
+            .enumerate()
+            .map(|(index, decision)| decision.unwrap_or_else(|| undecided(index)))
+            .collect()
+    }
+
+    /// Queues the valid checks at their shards, and answers the others.
+    fn submit(
+        &self,
+        batch: &Arc<Batch>,
+        decisions: &mut [Option<Decision>],
+    ) -> Vec<oneshot::Receiver<Vec<(usize, Decision)>>> {
+        let map = self.topology.map();
+        let mut groups_of_lanes = vec![Vec::new(); map.lanes.len()];
+        for group in batch.groups() {
+            if let Some(refused) = super::refuse_invalid(batch, group.clone()) {
+                group.zip(refused).for_each(|(index, decision)| decisions[index] = Some(decision));
+                continue;
+            }
+            let partition = self.placement.partition_of(batch.key(&batch.items()[group.start]));
+            // A slot that nobody serves leaves its checks undecided.
+            if let Some(lane) = map.lane_of(self.placement.partitions()[partition].slot) {
+                groups_of_lanes[lane].push((partition, group));
+            }
+        }
+        let mut waiting = Vec::new();
+        for (lane, groups) in map.lanes.iter().zip(groups_of_lanes) {
+            if !groups.is_empty() {
+                let (answer, receiver) = oneshot::channel();
+                lane.submit(Work { batch: Arc::clone(batch), groups, queued: Instant::now(), answer });
+                waiting.push(receiver);
+            }
+        }
+        waiting
     }
 }
 
-/// Address of the shard that serves each partition now.
+/// Address of the shard that serves each partition now; `None` where no shard does.
 ///
 /// # Errors
-/// [`RedisStoreError`].
+/// [`RedisStoreError`], also where Redis does not answer within five seconds.
 pub async fn shards_of_partitions(
-    _config: &RedisConfig,
-    _placement: &Placement,
-) -> Result<Vec<String>, RedisStoreError> {
-    Ok(Vec::new())
+    config: &RedisConfig,
+    placement: &Arc<Placement>,
+) -> Result<Vec<Option<String>>, RedisStoreError> {
+    const WAIT: Duration = Duration::from_secs(5);
+    let topology = Topology::start(config.clone(), Arc::clone(placement), Arc::default())?;
+    let map = tokio::time::timeout(WAIT, topology.first_map()).await.map_err(|_| {
+        RedisStoreError::Unreachable { url: config.url.to_string(), waited_ms: WAIT.as_millis() }
+    })?;
+    let shard = |slot| Some(map.lanes[map.lane_of(slot)?].node.to_string());
+    Ok(placement.partitions().iter().map(|partition| shard(partition.slot)).collect())
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use percent_encoding::percent_decode_str;
+
 /// Where Redis is, parsed from `redis://[user:password@]host:port[/database]`, `rediss://…` (TLS),
 /// `redis-cluster://[user:password@]host:port,host:port,…` or `rediss-cluster://…` (TLS).
 /// Its `Display` and `Debug` leave out the password.
@@ -32,15 +34,15 @@ pub enum ParseRedisUrlError {
     /// A part of the credentials is not percent-encoded UTF-8.
     #[error("the {0} is not percent-encoded UTF-8")]
     Encoding(&'static str),
-    /// A node is not host:port.
-    #[error("`{0}` is not a node: write host:port, an IPv6 address in brackets")]
-    Node(String),
+    /// The node of this number, from 1, is not host:port. Its text is not repeated: it may hold a password.
+    #[error("node {0} is not host:port; an IPv6 address stands in brackets")]
+    Node(usize),
     /// More than one node without a cluster.
     #[error("{0} nodes are named: use redis-cluster:// for a Redis Cluster")]
     ManyNodes(usize),
-    /// The database is not a number, or the Redis is a cluster.
-    #[error("`{0}` is not a database: a number after the `/`, and none in a Redis Cluster")]
-    Database(String),
+    /// The database is not a number, or the Redis is a cluster. Its text is not repeated: it may hold a password.
+    #[error("what follows the `/` is not a database: write a number, and none for a Redis Cluster")]
+    Database,
 }
 
 impl FromStr for RedisUrl {
@@ -61,7 +63,7 @@ impl FromStr for RedisUrl {
         };
         let (username, password) = parse_credentials(credentials)?;
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let nodes = hosts.split(',').map(parse_node).collect::<Result<Vec<_>, _>>()?;
+        let nodes = hosts.split(',').enumerate().map(parse_node).collect::<Result<Vec<_>, _>>()?;
         if nodes.len() > 1 && !cluster {
             return Err(ParseRedisUrlError::ManyNodes(nodes.len()));
         }
@@ -77,30 +79,15 @@ fn parse_credentials(text: Option<&str>) -> Result<Credentials, ParseRedisUrlErr
     let Some(text) = text else { return Ok((None, None)) };
     let (username, password) = text.split_once(':').unwrap_or(("", text));
     let decode = |text: &str, name| {
-        let decoded = percent_decode(text).ok_or(ParseRedisUrlError::Encoding(name))?;
-        Ok(Some(decoded).filter(|text| !text.is_empty()))
+        let decoded =
+            percent_decode_str(text).decode_utf8().map_err(|_| ParseRedisUrlError::Encoding(name))?;
+        Ok(Some(decoded.into_owned()).filter(|text| !text.is_empty()))
     };
     Ok((decode(username, "user name")?, decode(password, "password")?))
 }
 
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, tail) = rest.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = tail;
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn parse_node(text: &str) -> Result<(String, u16), ParseRedisUrlError> {
-    let bad = || ParseRedisUrlError::Node(text.to_owned());
+fn parse_node((index, text): (usize, &str)) -> Result<(String, u16), ParseRedisUrlError> {
+    let bad = || ParseRedisUrlError::Node(index + 1);
     let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
     let host = match host.strip_prefix('[') {
         Some(host) => host.strip_suffix(']').ok_or_else(bad)?,
@@ -115,7 +102,7 @@ fn parse_database(text: &str, cluster: bool) -> Result<i64, ParseRedisUrlError> 
     match text.parse::<u16>() {
         Ok(database) if !cluster || database == 0 => Ok(i64::from(database)),
         Err(_) if text.is_empty() => Ok(0),
-        _ => Err(ParseRedisUrlError::Database(text.to_owned())),
+        _ => Err(ParseRedisUrlError::Database),
     }
 }
 
@@ -138,5 +125,49 @@ impl fmt::Display for RedisUrl {
 impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedisUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<RedisUrl, ParseRedisUrlError> {
+        text.parse()
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let url =
+            parse("rediss-cluster://us%40er:p%3Ass@10.0.0.1:7000,[::1]:7001,redis.example:7002").unwrap();
+        assert!(url.cluster && url.tls);
+        assert_eq!((url.username.as_deref(), url.password.as_deref()), (Some("us@er"), Some("p:ss")));
+        let nodes = [("10.0.0.1", 7000), ("::1", 7001), ("redis.example", 7002)];
+        assert_eq!(url.nodes, nodes.map(|(host, port)| (host.to_owned(), port)));
+        let url = parse("redis://:secret@localhost:6379/3").unwrap();
+        assert_eq!((url.username, url.password.as_deref(), url.database), (None, Some("secret"), 3));
+    }
+
+    #[test]
+    fn errors_name_the_part() {
+        assert_eq!(parse("localhost:6379"), Err(ParseRedisUrlError::Scheme));
+        assert_eq!(parse("http://localhost:6379"), Err(ParseRedisUrlError::Scheme));
+        assert_eq!(parse("redis://a:1,b:2"), Err(ParseRedisUrlError::ManyNodes(2)));
+        assert_eq!(parse("redis-cluster://a:1,b"), Err(ParseRedisUrlError::Node(2)));
+        assert_eq!(parse("redis://::1:6379"), Err(ParseRedisUrlError::Node(1)));
+        assert_eq!(parse("redis://a:0"), Err(ParseRedisUrlError::Node(1)));
+        assert_eq!(parse("redis://a:1/x"), Err(ParseRedisUrlError::Database));
+        assert_eq!(parse("redis-cluster://a:1/1"), Err(ParseRedisUrlError::Database));
+        assert_eq!(parse("redis://%ff:x@a:1"), Err(ParseRedisUrlError::Encoding("user name")));
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let url = parse("redis://admin:hunter2@a:1/2").unwrap();
+        assert_eq!(url.to_string(), "redis://a:1/2");
+        assert!(!format!("{url:?}").contains("hunter2"));
+        for text in ["redis://a:1/0?password=hunter2", "redis://:hunter2:a:1", "redis://hunter2"] {
+            assert!(!parse(text).unwrap_err().to_string().contains("hunter2"), "{text}");
+        }
     }
 }

@@ -1,0 +1,294 @@
+-- Charges the steps of one call to the states of one partition, which stand in one hash.
+--
+-- KEYS[1]  the hash of the partition
+-- ARGV[1]  see the prelude
+-- ARGV[2]  the plan: rules, then steps (see script.rs, which writes it)
+-- ARGV[3]  and on: the distinct fields (state id, key) that the steps touch
+--
+-- Answers the time and the states as they were before. The caller takes the same steps on those states and
+-- tells what was decided, so that nothing is formatted here. Nothing is written where nothing was charged.
+--
+-- All numbers are whole and below 2^53, where a division rounded down or up is exact: `x - x % 1` is x rounded
+-- down and `x + -x % 1` is x rounded up, without a call. The formulas are those of limit/token_bucket.rs and
+-- limit/sliding_window.rs.
+local unpack_bytes, pack = struct.unpack, struct.pack
+
+local STATE = '<BBdddd'
+local TOKEN_BUCKET = 1
+local CHECK, REFUND, RESET, FORCE, TAKE_UP_TO = 0, 2, 3, 4, 5
+local LINK_LAST = 2
+local CLOCK_STEP_US_MAX = 10000000
+
+local hash, plan = KEYS[1], ARGV[2]
+local before = redis.call('HMGET', hash, unpack(ARGV, 3))
+
+-- State of each field that was touched, rolled to now. Of a bucket: at, debt. Of a window: index, current,
+-- previous, elapsed.
+local rule_of, changed = {}, {}
+local first, second, third, elapsed = {}, {}, {}, {}
+
+-- `t` is now in quanta.
+local function roll_bucket(t, quantum_us, per_quantum, at, debt)
+  if t >= at then
+    local spare = debt / per_quantum
+    if t - at >= spare + -spare % 1 then
+      return t, 0
+    end
+    return t, debt - (t - at) * per_quantum
+  elseif at * quantum_us - now > CLOCK_STEP_US_MAX then
+    return t, debt
+  end
+  return at, debt
+end
+
+local function roll_window(t, quantum_us, length, index, current, previous)
+  local e = t % length
+  local i = (t - e) / length
+  if i == index then
+    return i, current, previous, e
+  elseif i == index + 1 then
+    return i, 0, current, e
+  elseif i > index then
+    return i, 0, 0, e
+  elseif index * length * quantum_us - now <= CLOCK_STEP_US_MAX then
+    return index, current, previous, 0
+  end
+  return i, current, previous, e
+end
+
+-- What a state that was written by another rule counts as used, rounded up.
+local function used(kind, exponent, a, b, c, d)
+  local quantum_us = 10 ^ exponent
+  local t = now / quantum_us
+  t = t - t % 1
+  if kind == TOKEN_BUCKET then
+    local _, debt = roll_bucket(t, quantum_us, b, c, d)
+    local tokens = debt / a
+    return tokens + -tokens % 1
+  end
+  local _, current, previous, e = roll_window(t, quantum_us, a, b, c, d)
+  local weighted = previous * (a - e) / a
+  return current + weighted + -weighted % 1
+end
+
+-- The instant from which a state is the same as none.
+local function expires_at(kind, exponent, a, b, c, d)
+  if kind == TOKEN_BUCKET then
+    local drain = d / b
+    return (c + drain + -drain % 1) * 10 ^ exponent
+  end
+  return (b + (c > 0 and 2 or d > 0 and 1 or 0)) * a * 10 ^ exponent
+end
+
+-- As never used.
+local function start(rule, field)
+  if rule.kind == TOKEN_BUCKET then
+    first[field], second[field] = rule.t, 0
+  else
+    local e = rule.t % rule.a
+    first[field], second[field], third[field], elapsed[field] = (rule.t - e) / rule.a, 0, 0, e
+  end
+end
+
+local function charge(rule, field, cost)
+  local charged = second[field]
+  if rule.kind == TOKEN_BUCKET then
+    local spare = (rule.d - charged) / rule.a
+    second[field] = cost <= spare - spare % 1 and charged + cost * rule.a or rule.d
+  else
+    charged = charged + cost
+    second[field] = charged < rule.c and charged or rule.c
+  end
+end
+
+local function refund(rule, field, cost)
+  local rest, previous
+  if rule.kind == TOKEN_BUCKET then
+    rest, previous = second[field] - cost * rule.a, 0
+  else
+    rest = second[field] - cost
+    previous = rest < 0 and third[field] + rest or third[field]
+    third[field] = previous > 0 and previous or 0
+  end
+  second[field] = rest > 0 and rest or 0
+  if rest <= 0 and previous <= 0 then
+    -- As never used: also a stored time that was ahead of the clock is forgotten.
+    start(rule, field)
+  end
+end
+
+-- The most that may pass.
+local function room_of(rule, field)
+  local room
+  if rule.kind == TOKEN_BUCKET then
+    room = (rule.c * rule.a - second[field]) / rule.a
+    room = room - room % 1
+  else
+    local weighted = third[field] * (rule.a - elapsed[field]) / rule.a
+    room = rule.b - second[field] - (weighted + -weighted % 1)
+  end
+  return room > 0 and room or 0
+end
+
+-- Rolls a field to now when a step first touches it.
+local function touch(rule, field)
+  rule_of[field] = rule
+  local state = before[field]
+  if not state then
+    return start(rule, field)
+  end
+  local kind, exponent, a, b, c, d = unpack_bytes(STATE, state)
+  if kind ~= rule.kind or exponent ~= rule.exponent or a ~= rule.a then
+    start(rule, field)
+    charge(rule, field, used(kind, exponent, a, b, c, d))
+  elseif kind ~= TOKEN_BUCKET then
+    first[field], second[field], third[field], elapsed[field] = roll_window(rule.t, rule.quantum_us, a, b, c, d)
+  elseif b == rule.b then
+    first[field], second[field] = roll_bucket(rule.t, rule.quantum_us, b, c, d)
+  else
+    start(rule, field)
+    charge(rule, field, used(kind, exponent, a, b, c, d))
+  end
+end
+
+local rules = {}
+local steps, position
+
+-- A rule has the numbers a, b, c, d: of a bucket p, r, capacity, the largest debt; of a window length, limit, the
+-- largest count.
+local function read_rules()
+  local count
+  count, steps, position = unpack_bytes('<HH', plan)
+  for i = 1, count do
+    local kind, exponent, a, b, c, d
+    kind, exponent, a, b, c, d, position = unpack_bytes(STATE, plan, position)
+    local quantum_us = 10 ^ exponent
+    local t = now / quantum_us
+    rules[i] =
+      { kind = kind, exponent = exponent, quantum_us = quantum_us, t = t - t % 1, a = a, b = b, c = c, d = d }
+  end
+end
+
+local function change(how, rule_first, rule_last, field, cost)
+  for i = rule_first, rule_last do
+    how(rules[i], field, cost)
+    changed[field] = true
+    field = field + 1
+  end
+end
+
+-- Takes one operation `times` times, one after another, on the key whose first field is `field`. Answers false
+-- where a check was denied.
+local function take(operation, times, cost, rule_first, rule_last, field)
+  if operation == CHECK or operation == TAKE_UP_TO then
+    local room = room_of(rules[rule_first], field)
+    for i = rule_first + 1, rule_last do
+      local other = room_of(rules[i], field + i - rule_first)
+      room = other < room and other or room
+    end
+    local wanted = times * cost
+    local granted = wanted < room and wanted or room
+    if operation == CHECK then
+      granted = granted - granted % cost
+    end
+    if granted > 0 then
+      change(charge, rule_first, rule_last, field, granted)
+    end
+    return granted == wanted or operation == TAKE_UP_TO
+  elseif operation == FORCE then
+    change(charge, rule_first, rule_last, field, times * cost)
+  elseif operation == REFUND then
+    change(refund, rule_first, rule_last, field, times * cost)
+  elseif operation == RESET then
+    change(start, rule_first, rule_last, field)
+  end
+  return true
+end
+
+-- Linked steps: what they changed is taken back where one of them was denied.
+local linked, linked_ok = {}, true
+
+local function remember(rule_count, field_first)
+  for field = field_first, field_first + rule_count - 1 do
+    linked[#linked + 1] = { field, first[field], second[field], third[field], changed[field] }
+  end
+end
+
+local function settle()
+  if not linked_ok then
+    for i = #linked, 1, -1 do
+      local saved = linked[i]
+      local field = saved[1]
+      first[field], second[field], third[field], changed[field] = saved[2], saved[3], saved[4], saved[5]
+    end
+  end
+  linked, linked_ok = {}, true
+end
+
+local function take_steps()
+  for _ = 1, steps do
+    local operation, rule_count, link, rule_first, field_first, keys, times, cost
+    operation, rule_count, link, rule_first, field_first, keys, times, cost, position =
+      unpack_bytes('<BBBHHHId', plan, position)
+    local rule_last = rule_first + rule_count - 1
+    for field = field_first, field_first + (keys - 1) * rule_count, rule_count do
+      if not rule_of[field] then
+        for i = rule_first, rule_last do
+          touch(rules[i], field + i - rule_first)
+        end
+      end
+      if link > 0 then
+        remember(rule_count, field)
+        linked_ok = take(operation, times, cost, rule_first, rule_last, field) and linked_ok
+      else
+        take(operation, times, cost, rule_first, rule_last, field)
+      end
+    end
+    if link == LINK_LAST then
+      settle()
+    end
+  end
+end
+
+-- Writes what was changed: one HSET, one HDEL.
+local function write_back()
+  local set, sets, deleted, created, latest = {}, 0, {}, 0, now
+  for field = 1, #before do
+    if changed[field] then
+      local rule, name = rule_of[field], ARGV[2 + field]
+      local kind, exponent, a, b, c, d = rule.kind, rule.exponent, rule.a, rule.b, first[field], second[field]
+      if kind ~= TOKEN_BUCKET then
+        b, c, d = c, d, third[field]
+      end
+      if d > 0 or (kind ~= TOKEN_BUCKET and c > 0) then
+        set[sets + 1], set[sets + 2] = name, pack(STATE, kind, exponent, a, b, c, d)
+        sets = sets + 2
+        local expires = expires_at(kind, exponent, a, b, c, d)
+        latest = expires > latest and expires or latest
+        created = created + (before[field] and 0 or 1)
+      elseif before[field] then
+        deleted[#deleted + 1] = name
+      end
+    end
+  end
+  if #deleted > 0 then
+    redis.call('HDEL', hash, unpack(deleted))
+  end
+  if sets > 0 then
+    redis.call('HSET', hash, unpack(set))
+    local ttl_ms = (latest - now) / 1000
+    keep(hash, ttl_ms + -ttl_ms % 1 + 1000)
+  end
+  if created > 0 then
+    sweep(hash, created, expires_at)
+  end
+end
+
+read_rules()
+take_steps()
+write_back()
+
+for field = 1, #before do
+  before[field] = before[field] or '\0'
+end
+return { now, table.concat(before) }

@@ -1,0 +1,31 @@
+-- Production prelude: the time is this shard's, read once; a call whose deadline has passed does nothing;
+-- the hash expires after its longest-lived state, and dead states of it are swept as new ones come.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local deadline = tonumber(ARGV[1])
+if deadline > 0 and now > deadline then
+  return { now, '' }
+end
+
+-- Makes the hash live for at least ttl_ms more.
+local function keep(hash, ttl_ms)
+  if redis.call('PTTL', hash) < ttl_ms then
+    redis.call('PEXPIRE', hash, string.format('%.0f', ttl_ms))
+  end
+end
+
+-- Looks at two random states for each new one, and removes those that have been the same as none for a second: a
+-- key that is asked often is not removed and made anew. So at most about half of the hash is dead, however many
+-- keys come and go.
+local function sweep(hash, created, expires_at)
+  local sample = redis.call('HRANDFIELD', hash, -2 * created, 'WITHVALUES')
+  local dead = {}
+  for i = 1, #sample, 2 do
+    if expires_at(struct.unpack('<BBdddd', sample[i + 1])) <= now - 1000000 then
+      dead[#dead + 1] = sample[i]
+    end
+  end
+  if #dead > 0 then
+    redis.call('HDEL', hash, unpack(dead))
+  end
+end

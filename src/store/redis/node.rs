@@ -1,0 +1,293 @@
+//! One Redis server: a connection that is kept open, and what is known of its clock.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
+    RedisError, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{info, warn};
+
+use super::{RedisConfig, RedisStoreError, script::Script};
+
+/// How long a connection may take to open.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Delays between attempts to connect, doubled from the first to the last.
+const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
+const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(500);
+
+/// How often an open connection is tried and its clock read.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Commands that wait for the connection's writer.
+const PIPELINE_BUFFER: usize = 1_024;
+
+/// Host and port of a Redis server.
+pub(super) type Address = (String, u16);
+
+/// A Redis server.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) address: Address,
+    client: Client,
+    timeout: Duration,
+    script: &'static Script,
+    connection: Mutex<Option<MultiplexedConnection>>,
+    /// Wakes the task that connects.
+    broken: Notify,
+    /// Upper bound of the server's clock minus [`Node::elapsed_us`], in microseconds.
+    clock_offset_us: AtomicI64,
+    /// When anything last came from it, by [`Node::elapsed_us`].
+    heard_us: AtomicU64,
+    /// Calls that were given up since then.
+    unanswered: AtomicU32,
+    started: Instant,
+}
+
+/// Why a call was not answered.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// It was not sent.
+    NotSent,
+    /// It was sent, and no answer came: it may have been executed.
+    NoAnswer,
+}
+
+impl Node {
+    /// A server and the task that keeps a connection to it, which ends with the guard. `on_change` is told when
+    /// the connection came or went.
+    pub(super) fn start(
+        address: Address,
+        config: &RedisConfig,
+        script: &'static Script,
+        on_change: Arc<Notify>,
+    ) -> Result<(Arc<Self>, DropGuard), RedisStoreError> {
+        let node = Arc::new(Self {
+            client: open(&address, config)?,
+            address,
+            timeout: config.timeout,
+            script,
+            connection: Mutex::new(None),
+            broken: Notify::new(),
+            clock_offset_us: AtomicI64::new(0),
+            heard_us: AtomicU64::new(0),
+            unanswered: AtomicU32::new(0),
+            started: Instant::now(),
+        });
+        let stop = CancellationToken::new();
+        let task = Arc::clone(&node);
+        tokio::spawn(
+            stop.clone().run_until_cancelled_owned(async move { task.keep_connected(on_change).await }),
+        );
+        Ok((node, stop.drop_guard()))
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.lock().is_some()
+    }
+
+    /// The instant `after` from now by this server's clock: never too early, late by a round trip at the most.
+    pub(super) fn shard_time_us(&self, after: Duration) -> u64 {
+        let offset_us = self.clock_offset_us.load(Ordering::Relaxed);
+        (self.elapsed_us() + after.as_micros() as u64).saturating_add_signed(offset_us)
+    }
+
+    /// Learns the server's clock from an answer to a call that was sent at `sent`.
+    pub(super) fn learn_clock(&self, sent: Instant, shard_now_us: u64) {
+        let sent_us = (sent - self.started).as_micros() as u64;
+        self.clock_offset_us.store(shard_now_us as i64 - sent_us as i64, Ordering::Relaxed);
+    }
+
+    /// Microseconds since this was started.
+    fn elapsed_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// Sends commands in one write and waits for all their answers until `deadline`.
+    pub(super) async fn call(
+        &self,
+        pipeline: &Pipeline,
+        count: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, CallError> {
+        let Some(mut connection) = self.connection.lock().clone() else { return Err(CallError::NotSent) };
+        match timeout_at(deadline, connection.send_packed_commands(pipeline, 0, count)).await {
+            Ok(Ok(values)) => {
+                self.was_heard();
+                Ok(values)
+            }
+            Ok(Err(_)) => {
+                self.drop_connection();
+                Err(CallError::NoAnswer)
+            }
+            Err(_) => {
+                self.was_not_heard();
+                Err(CallError::NoAnswer)
+            }
+        }
+    }
+
+    /// Whether it answers: calls that were given up since it was last heard speak against it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > 0
+    }
+
+    fn was_heard(&self) {
+        self.heard_us.store(self.elapsed_us(), Ordering::Relaxed);
+        self.unanswered.store(0, Ordering::Relaxed);
+    }
+
+    /// Slow is not dead: a connection is given up when nothing at all has come for three timeouts and three calls.
+    fn was_not_heard(&self) {
+        let unanswered = 1 + self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let silence_us = self.elapsed_us().saturating_sub(self.heard_us.load(Ordering::Relaxed));
+        if unanswered >= 3 && Duration::from_micros(silence_us) > 3 * self.timeout {
+            self.drop_connection();
+        }
+    }
+
+    fn drop_connection(&self) {
+        self.connection.lock().take();
+        self.broken.notify_one();
+    }
+
+    async fn keep_connected(&self, on_change: Arc<Notify>) {
+        let mut delay = RECONNECT_DELAY_MIN;
+        let mut told = false;
+        loop {
+            match self.connect().await {
+                Ok(connection) => {
+                    info!(node = %self, "connected to Redis");
+                    (delay, told) = (RECONNECT_DELAY_MIN, false);
+                    *self.connection.lock() = Some(connection);
+                    on_change.notify_one();
+                    self.watch().await;
+                    warn!(node = %self, "the connection to Redis is lost");
+                }
+                Err(error) if !told => {
+                    warn!(node = %self, %error, "Redis cannot be reached; trying again");
+                    told = true;
+                }
+                Err(_) => {}
+            }
+            on_change.notify_one();
+            tokio::time::sleep(delay.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            delay = (2 * delay).min(RECONNECT_DELAY_MAX);
+        }
+    }
+
+    /// Opens a connection, reads the server's clock and gives it the script. A missing password shows here: the
+    /// connection opens without it, and the first command is refused.
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(PIPELINE_BUFFER);
+        let prepare = async {
+            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            self.read_clock(&mut connection).await?;
+            redis::cmd("SCRIPT").arg("LOAD").arg(&self.script.text).exec_async(&mut connection).await?;
+            self.warn_of_eviction(&mut connection).await;
+            Ok(connection)
+        };
+        match timeout(4 * CONNECT_TIMEOUT, prepare).await {
+            Ok(result) => result,
+            Err(_) => Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))),
+        }
+    }
+
+    async fn read_clock(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let sent = Instant::now();
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+        self.learn_clock(sent, seconds * 1_000_000 + micros);
+        self.was_heard();
+        Ok(())
+    }
+
+    /// A Redis that evicts hands out quota again.
+    async fn warn_of_eviction(&self, connection: &mut MultiplexedConnection) {
+        let info: Result<String, _> = redis::cmd("INFO").arg("memory").query_async(connection).await;
+        let Ok(info) = info else { return };
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        let policy = field("maxmemory_policy:").unwrap_or("noeviction");
+        if policy != "noeviction" && field("maxmemory:").is_some_and(|bytes| bytes != "0") {
+            warn!(node = %self, policy, "this Redis evicts: what was charged can be forgotten; set maxmemory-policy noeviction");
+        }
+    }
+
+    /// Tries the connection now and then, and returns when it is gone.
+    async fn watch(&self) {
+        loop {
+            if timeout(PROBE_INTERVAL, self.broken.notified()).await.is_ok() && !self.is_connected() {
+                return;
+            }
+            let Some(mut connection) = self.connection.lock().clone() else { return };
+            match timeout(self.timeout, self.read_clock(&mut connection)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => self.drop_connection(),
+                Err(_) => self.was_not_heard(),
+            }
+        }
+    }
+
+    /// One command on a connection of its own, for a server that may not be connected.
+    pub(super) async fn ask_once(&self, command: &redis::Cmd) -> Result<Value, RedisError> {
+        let kept = self.connection.lock().clone();
+        let ask = async {
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            command.query_async(&mut connection).await
+        };
+        match timeout(4 * CONNECT_TIMEOUT, ask).await {
+            Ok(result) => result,
+            Err(_) => Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))),
+        }
+    }
+}
+
+impl std::fmt::Display for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.address.0, self.address.1)
+    }
+}
+
+fn open((host, port): &Address, config: &RedisConfig) -> Result<Client, RedisStoreError> {
+    let tls_error = |error: RedisError| RedisStoreError::Tls(error.to_string());
+    let url = &config.url;
+    let address = if url.tls {
+        ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host.clone(), *port)
+    };
+    let mut login = RedisConnectionInfo::default().set_db(url.database);
+    if let Some(username) = &url.username {
+        login = login.set_username(username);
+    }
+    if let Some(password) = &url.password {
+        login = login.set_password(password);
+    }
+    let info = address.into_connection_info().map_err(tls_error)?;
+    let info = info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    if url.tls {
+        let certificates = TlsCertificates { client_tls: None, root_cert: config.tls_ca_pem.clone() };
+        Client::build_with_tls(info, certificates).map_err(tls_error)
+    } else {
+        Client::open(info).map_err(tls_error)
+    }
+}
