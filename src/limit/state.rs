@@ -48,19 +48,40 @@ impl State {
         }
     }
 
-    /// The bytes that the Redis store holds. Numbers are IEEE doubles, as Lua's are; all are below 2^53.
-    pub fn to_bytes(&self) -> [u8; STATE_BYTES] {
-        let (kind, quantum, numbers) = match *self {
+    /// The state as a store writes it: kind, exponent of the quantum, and four numbers below 2^53.
+    pub fn to_parts(self) -> (u8, u8, [u64; 4]) {
+        match self {
             Self::TokenBucket(Bucket { quantum, units_per_token, units_per_quantum, at, debt }) => {
-                (KIND_TOKEN_BUCKET, quantum, [units_per_token, units_per_quantum, at, debt])
+                (KIND_TOKEN_BUCKET, quantum.exponent(), [units_per_token, units_per_quantum, at, debt])
             }
             Self::SlidingWindow(Window { quantum, length, index, current, previous }) => {
-                (KIND_SLIDING_WINDOW, quantum, [length, index, current, previous])
+                (KIND_SLIDING_WINDOW, quantum.exponent(), [length, index, current, previous])
             }
-        };
+        }
+    }
+
+    /// Reads what [`State::to_parts`] gave; `None` for another kind or exponent. The numbers are not checked.
+    pub fn from_parts(kind: u8, exponent: u8, [first, second, third, fourth]: [u64; 4]) -> Option<Self> {
+        let quantum = Quantum::from_exponent(exponent)?;
+        match kind {
+            KIND_TOKEN_BUCKET => {
+                let (units_per_token, units_per_quantum, at, debt) = (first, second, third, fourth);
+                Some(Self::TokenBucket(Bucket { quantum, units_per_token, units_per_quantum, at, debt }))
+            }
+            KIND_SLIDING_WINDOW => {
+                let (length, index, current, previous) = (first, second, third, fourth);
+                Some(Self::SlidingWindow(Window { quantum, length, index, current, previous }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes that the Redis store holds. Numbers are IEEE doubles, as Lua's are; all are below 2^53.
+    pub fn to_bytes(&self) -> [u8; STATE_BYTES] {
+        let (kind, exponent, numbers) = self.to_parts();
         let mut bytes = [0; STATE_BYTES];
         bytes[0] = kind;
-        bytes[1] = quantum.exponent();
+        bytes[1] = exponent;
         for (slot, number) in bytes[2..].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&(number as f64).to_le_bytes());
         }
@@ -69,25 +90,18 @@ impl State {
 
     /// Reads the bytes that [`State::to_bytes`] or a script wrote; `None` where they are not a state.
     pub fn from_bytes(bytes: &[u8; STATE_BYTES]) -> Option<Self> {
-        let quantum = Quantum::from_exponent(bytes[1])?;
         let mut numbers = [0; 4];
         for (number, slot) in numbers.iter_mut().zip(bytes[2..].chunks_exact(8)) {
             *number = whole(f64::from_le_bytes(slot.try_into().ok()?))?;
         }
-        let [first, second, third, fourth] = numbers;
-        match bytes[0] {
-            KIND_TOKEN_BUCKET if first > 0 && second > 0 => {
-                let (units_per_token, units_per_quantum, at, debt) = (first, second, third, fourth);
-                let bucket = Bucket { quantum, units_per_token, units_per_quantum, at, debt };
-                bucket.is_valid().then_some(Self::TokenBucket(bucket))
+        let state = Self::from_parts(bytes[0], bytes[1], numbers)?;
+        let valid = match &state {
+            Self::TokenBucket(bucket) => {
+                bucket.units_per_token > 0 && bucket.units_per_quantum > 0 && bucket.is_valid()
             }
-            KIND_SLIDING_WINDOW if first > 0 => {
-                let (length, index, current, previous) = (first, second, third, fourth);
-                let window = Window { quantum, length, index, current, previous };
-                window.is_valid().then_some(Self::SlidingWindow(window))
-            }
-            _ => None,
-        }
+            Self::SlidingWindow(window) => window.length > 0 && window.is_valid(),
+        };
+        valid.then_some(state)
     }
 }
 

@@ -5,6 +5,7 @@
 //! so that a client which writes before it reads cannot block itself.
 
 use std::{
+    cell::RefCell,
     io,
     pin::{Pin, pin},
     sync::Arc,
@@ -20,7 +21,7 @@ use tokio::{
     sync::watch,
     time::{Instant, Sleep, sleep_until},
 };
-use tollgate_protocol::control::GoAwayReason;
+use tollgate_protocol::{check::CheckItem, control::GoAwayReason};
 
 use super::{
     drain::Stage,
@@ -69,6 +70,17 @@ pub(crate) async fn serve(
     }
 }
 
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Memory of one batch, for the next one of any connection on this thread: an idle connection holds none.
+#[derive(Default)]
+struct Scratch {
+    items: Vec<CheckItem>,
+    decisions: Vec<Decision>,
+}
+
 struct Connection<'a, R, W> {
     reader: R,
     writer: W,
@@ -82,8 +94,6 @@ struct Connection<'a, R, W> {
     output: BytesMut,
     /// Replies that are in the output. A batch holds its credit until its reply is written.
     unwritten: usize,
-    /// Memory of the decisions of one batch.
-    decisions: Vec<Decision>,
     /// Batches that the store is deciding.
     inflight: FuturesUnordered<BoxFuture<'a, (Stub, Vec<Decision>)>>,
     timeouts: Timeouts,
@@ -103,7 +113,6 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             starved: true,
             output: BytesMut::new(),
             unwritten: 0,
-            decisions: Vec::new(),
             inflight: FuturesUnordered::new(),
         }
     }
@@ -149,14 +158,17 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
     fn take_frames(&mut self, now: Instant) {
         let bytes_before = self.input.len();
         self.starved = false;
-        while !self.starved && self.has_room() {
-            match self.session.receive(self.input.bytes(), &mut self.output, self.arrived) {
-                Ok(Step::Incomplete) => self.starved = true,
-                Ok(Step::Handled) => {}
-                Ok(Step::Check(request)) => self.decide(request),
-                Err(violation) => self.log(&violation),
+        SCRATCH.with_borrow_mut(|scratch| {
+            while !self.starved && self.has_room() {
+                let (input, output) = (self.input.bytes(), &mut self.output);
+                match self.session.receive(input, output, &mut scratch.items, self.arrived) {
+                    Ok(Step::Incomplete) => self.starved = true,
+                    Ok(Step::Handled) => {}
+                    Ok(Step::Check(request)) => self.decide(request, scratch),
+                    Err(violation) => self.log(&violation),
+                }
             }
-        }
+        });
         if self.session.is_greeted() || self.session.is_ending() {
             self.timeouts.greeted();
         }
@@ -171,20 +183,21 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             && self.output.len() < OUTPUT_BYTES_MAX
     }
 
-    fn decide(&mut self, request: Request) {
+    fn decide(&mut self, request: Request, scratch: &mut Scratch) {
         match self.store {
             Store::Memory(memory) => {
-                self.decisions.clear();
-                memory.decide(&request.batch, &mut self.decisions);
-                self.session.reply_and_reuse(request, &self.decisions, &mut self.output);
+                scratch.decisions.clear();
+                memory.decide(&request.batch, &mut scratch.decisions);
+                self.session.reply(&request, &scratch.decisions, &mut self.output);
                 self.unwritten += 1;
+                scratch.items = request.batch.check.items;
             }
             Store::Redis(redis) => self.inflight.push(Box::pin(ask(redis, request))),
         }
     }
 
     fn was_decided(&mut self, stub: &Stub, decisions: &[Decision]) {
-        self.session.reply(stub, decisions, &mut self.output);
+        self.session.reply_late(stub, decisions, &mut self.output);
         self.unwritten += 1;
         self.timeouts.active(Instant::now());
     }
@@ -242,8 +255,6 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
     fn release(&mut self) {
         self.input.release();
         self.output = BytesMut::new();
-        self.decisions = Vec::new();
-        self.session.release();
     }
 
     /// Acts on a stage of the shutdown.

@@ -68,7 +68,7 @@ impl Listener {
     }
 
     fn start(&self, stream: TcpStream, peer: SocketAddr, drain: &Drain) {
-        let span = tracing::info_span!("connection", %peer);
+        let span = tracing::info_span!("connection", %peer, client = tracing::field::Empty);
         let metrics = &self.terms.metrics;
         metrics.connections_total.inc();
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {

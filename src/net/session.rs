@@ -1,7 +1,8 @@
 //! The rules of the protocol on one connection: frames in, batches out; decisions in, bytes out.
 //!
 //! There is no socket and no clock in here. The order of calls: [`Session::receive`] again and again until
-//! [`Step::Incomplete`]; [`Session::reply`] for each batch that it gave, in any order; once
+//! [`Step::Incomplete`]; [`Session::reply`] or [`Session::reply_late`] for each batch that it
+//! gave, in any order; once
 //! [`Session::is_ending`] and every batch is answered, [`Session::part`], and the connection can be closed
 //! when its output is written.
 
@@ -87,8 +88,6 @@ pub(crate) struct Session {
     /// Id of the last frame that was taken.
     last_id: u32,
     policies: Arc<SessionPolicies>,
-    /// Memory of a batch that was answered, for the next one.
-    spare_items: Vec<CheckItem>,
     /// What is said after everything else.
     farewell: Option<ErrorFrame>,
 }
@@ -105,7 +104,6 @@ impl Session {
             inflight_max: 1,
             last_id: 0,
             policies,
-            spare_items: Vec::new(),
             farewell: None,
         }
     }
@@ -126,7 +124,7 @@ impl Session {
     }
 
     /// Takes the next frame from the front of `input`, which had arrived at `arrived`. Answers that need no
-    /// store are appended to `output`.
+    /// store are appended to `output`. `spare` is memory for the items of a batch, taken where it is used.
     ///
     /// # Errors
     /// The rule that the frame breaks. The session is ending then, and has its ERROR frame ready.
@@ -134,6 +132,7 @@ impl Session {
         &mut self,
         input: &mut BytesMut,
         output: &mut BytesMut,
+        spare: &mut Vec<CheckItem>,
         arrived: Instant,
     ) -> Result<Step, Violation> {
         if self.is_ending() {
@@ -146,15 +145,21 @@ impl Session {
             Err(error) => return Err(self.fail(error.into(), first_id(input))),
         };
         let id = frame.id;
-        self.take(frame, output, arrived).map_err(|violation| self.fail(violation, id))
+        self.take(frame, output, spare, arrived).map_err(|violation| self.fail(violation, id))
     }
 
-    fn take(&mut self, frame: Frame, output: &mut BytesMut, arrived: Instant) -> Result<Step, Violation> {
+    fn take(
+        &mut self,
+        frame: Frame,
+        output: &mut BytesMut,
+        spare: &mut Vec<CheckItem>,
+        arrived: Instant,
+    ) -> Result<Step, Violation> {
         self.admit(&frame)?;
         let Frame { kind, id, payload } = frame;
         self.last_id = id;
         match kind {
-            FrameType::Check => return self.check(id, payload, arrived),
+            FrameType::Check => return self.check(id, payload, spare, arrived),
             FrameType::Hello => self.hello(id, &Hello::decode(&payload)?, output),
             FrameType::Define => self.define(id, &payload, output),
             FrameType::Ping => {
@@ -179,6 +184,9 @@ impl Session {
     }
 
     fn hello(&mut self, id: u32, hello: &Hello, output: &mut BytesMut) {
+        if let Some(name) = &hello.client_name {
+            tracing::Span::current().record("client", tracing::field::debug(name));
+        }
         let answer = self.terms.negotiate(hello);
         self.format.encode(output, FrameType::HelloOk, id, |out| answer.encode(out));
         self.phase = Phase::Open;
@@ -210,31 +218,30 @@ impl Session {
         self.format.encode(output, FrameType::Defined, id, |out| defined.encode(out));
     }
 
-    fn check(&mut self, id: u32, payload: Bytes, arrived: Instant) -> Result<Step, Violation> {
-        let items = std::mem::take(&mut self.spare_items);
-        let check = CheckBatch::decode_into(payload, self.items_max, items)?;
+    fn check(
+        &self,
+        id: u32,
+        payload: Bytes,
+        spare: &mut Vec<CheckItem>,
+        arrived: Instant,
+    ) -> Result<Step, Violation> {
+        let check = CheckBatch::decode_into(payload, self.items_max, std::mem::take(spare))?;
         // A budget that no instant can hold is no deadline.
         let deadline = check.deadline_us.and_then(|us| arrived.checked_add(Duration::from_micros(us)));
         let policies = Arc::clone(&self.policies);
         Ok(Step::Check(Request { id, batch: Batch { check, policies, deadline } }))
     }
 
-    /// Answers a batch that was decided at once, and keeps its memory for the next.
-    pub(crate) fn reply_and_reuse(
-        &mut self,
-        request: Request,
-        decisions: &[Decision],
-        output: &mut BytesMut,
-    ) {
-        let Request { id, batch } = request;
+    /// Answers a batch that was decided at once.
+    pub(crate) fn reply(&self, request: &Request, decisions: &[Decision], output: &mut BytesMut) {
+        let batch = &request.batch;
         let aliases = batch.items().iter().map(|item| item.alias);
         tally::count(&self.terms.metrics, &batch.policies, aliases, decisions);
-        self.encode_reply(id, batch.check.details, decisions, output);
-        self.spare_items = batch.check.items;
+        self.encode_reply(request.id, batch.check.details, decisions, output);
     }
 
     /// Answers a batch of which only the stub is left.
-    pub(crate) fn reply(&self, stub: &Stub, decisions: &[Decision], output: &mut BytesMut) {
+    pub(crate) fn reply_late(&self, stub: &Stub, decisions: &[Decision], output: &mut BytesMut) {
         tally::count(&self.terms.metrics, &stub.policies, stub.aliases.iter().copied(), decisions);
         self.encode_reply(stub.id, stub.details, decisions, output);
     }
@@ -247,11 +254,6 @@ impl Session {
                 ReplyItem { details, ..*decision }.encode(out);
             }
         });
-    }
-
-    /// Gives memory back that only speeds up the next batch.
-    pub(crate) fn release(&mut self) {
-        self.spare_items = Vec::new();
     }
 
     /// Ends the session for a rule that its client broke by waiting, with `input` begun or not.

@@ -41,7 +41,7 @@ use crate::{
 pub(crate) const PLAIN: FrameFormat = FrameFormat::CLIENT_BEFORE_HELLO;
 
 /// The bound of every wait. Nothing takes this long where nothing is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn limits(text: &str) -> Limits {
     text.parse::<Limit>().expect("a limit").into()

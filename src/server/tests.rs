@@ -1,9 +1,10 @@
-use std::{future::Future, net::SocketAddr};
+use std::net::SocketAddr;
 
 use tokio::{
     net::TcpStream,
     sync::oneshot,
     task::{JoinHandle, yield_now},
+    time::timeout,
 };
 use tollgate_protocol::{
     control::{GoAway, GoAwayReason},
@@ -102,11 +103,13 @@ async fn connections_above_the_bound_are_told_and_closed() {
     server.greeted().await;
 }
 
-/// The bound of this wait is that of the client's next one.
 async fn wait_until(condition: impl Fn() -> bool) {
-    while !condition() {
-        yield_now().await;
-    }
+    let wait = async {
+        while !condition() {
+            yield_now().await;
+        }
+    };
+    timeout(testing::PATIENCE, wait).await.expect("in time");
 }
 
 #[tokio::test]

@@ -232,7 +232,7 @@ async fn a_client_that_never_reads_is_cut_off_and_costs_a_bounded_amount() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_writes_before_it_reads_is_answered_in_full() {
-    let mut served = open(ServerConfig::default()).await;
+    let served = open(ServerConfig::default()).await;
     let (mut reader, mut writer) = split(served.client.socket);
     let count = 3 * OUTPUT_BYTES_MAX / ping(2).len();
     let write = tokio::spawn(async move {

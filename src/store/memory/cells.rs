@@ -1,0 +1,107 @@
+//! The states of one key in a locked stripe, as the arithmetic sees them.
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+use tollgate_protocol::limits::LIMITS_MAX;
+
+use super::{
+    bounds::Bounds,
+    stripe::{Key, RowId, Stripe},
+};
+use crate::limit::{Cells, PolicyLimit, State, StateId};
+
+/// Where the states of a key under some limits are, as long as the generation of its stripe is the same.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    generation: u64,
+    limits: &'a [PolicyLimit],
+    rows: [Option<RowId>; LIMITS_MAX],
+}
+
+impl<'a> Places<'a> {
+    /// Finds the states of a key.
+    pub(super) fn find(
+        limits: &'a [PolicyLimit],
+        key: Key<'_>,
+        stripe: &Stripe,
+        hasher: &RandomState,
+    ) -> Self {
+        let mut rows = [None; LIMITS_MAX];
+        for (row, limit) in rows.iter_mut().zip(limits) {
+            *row = stripe.find(limit.state_id, key, hasher);
+        }
+        Self { generation: stripe.generation(), limits, rows }
+    }
+
+    /// Where the state is; the outer `None` where it was not looked for.
+    fn get(&self, id: StateId) -> Option<Option<RowId>> {
+        let mut places = self.limits.iter().zip(self.rows);
+        places.find(|(limit, _)| limit.state_id == id).map(|(_, row)| row)
+    }
+}
+
+/// The states of one key. Changes are kept in mind until the group is decided: where there was no room for one
+/// of them, none is to stay.
+pub(super) struct KeyCells<'a> {
+    stripe: &'a mut Stripe,
+    key: Key<'a>,
+    hasher: &'a RandomState,
+    bounds: &'a Bounds,
+    places: Places<'a>,
+    before: SmallVec<[(StateId, Option<State>); LIMITS_MAX]>,
+    full: bool,
+}
+
+impl<'a> KeyCells<'a> {
+    /// The states of `key` in its stripe, some of which were found before.
+    pub(super) fn new(
+        stripe: &'a mut Stripe,
+        key: Key<'a>,
+        places: Places<'a>,
+        hasher: &'a RandomState,
+        bounds: &'a Bounds,
+    ) -> Self {
+        Self { stripe, key, hasher, bounds, places, before: SmallVec::new(), full: false }
+    }
+
+    /// Whether there was no room for a state.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Takes all changes back. States that were removed are not among them: those who remove add none.
+    pub(super) fn undo(mut self) {
+        for (id, state) in std::mem::take(&mut self.before).into_iter().rev() {
+            self.write(id, state);
+        }
+    }
+
+    fn find(&self, id: StateId) -> Option<RowId> {
+        let is_valid = self.places.generation == self.stripe.generation();
+        let known = if is_valid { self.places.get(id) } else { None };
+        known.unwrap_or_else(|| self.stripe.find(id, self.key, self.hasher))
+    }
+
+    fn write(&mut self, id: StateId, state: Option<State>) {
+        match (self.find(id), state) {
+            (Some(at), Some(state)) => self.stripe.replace(at, state),
+            (Some(at), None) => self.stripe.remove(at, self.hasher, self.bounds),
+            (None, Some(state)) => {
+                self.full |= !self.stripe.insert(id, self.key, state, self.hasher, self.bounds);
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+impl Cells for KeyCells<'_> {
+    fn get(&mut self, id: StateId) -> Option<State> {
+        self.find(id).and_then(|at| self.stripe.get(at))
+    }
+
+    fn set(&mut self, id: StateId, state: Option<State>) {
+        let before = self.get(id);
+        self.before.push((id, before));
+        self.write(id, state);
+    }
+}

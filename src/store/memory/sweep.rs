@@ -1,0 +1,71 @@
+//! Removal of states that are the same as none.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    task::yield_now,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    MemoryStore, STRIPES,
+    stripe::{Step, Stripe},
+};
+
+/// Most states that are looked at under one lock.
+const STEP_ROWS_MAX: usize = 256;
+
+/// Most states that are looked at by one who needs room.
+const SEARCH_ROWS_MAX: usize = 1_024;
+
+/// Time of a pass over all stripes, where there is not more to do.
+const PASS: Duration = Duration::from_secs(1);
+
+/// Parts of a pass. A part is done at once, step by step.
+const PASS_PARTS: usize = 64;
+
+impl MemoryStore {
+    /// Removes expired states, in passes of a second, and keeps the gauges. Does not return: run it as a task.
+    pub async fn sweep(&self) {
+        let mut ticks = interval(PASS / PASS_PARTS as u32);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            for part in self.stripes.chunks(STRIPES / PASS_PARTS) {
+                ticks.tick().await;
+                for stripe in part {
+                    while !self.step(&stripe.0).finished {
+                        yield_now().await;
+                    }
+                }
+                self.report();
+            }
+        }
+    }
+
+    /// Looks for expired states until some were removed, within a bound and in each stripe at most once.
+    /// False where there were none.
+    pub(super) fn make_room(&self) -> bool {
+        let mut visited = 0;
+        for _ in 0..STRIPES {
+            let next = self.next_stripe.fetch_add(1, Ordering::Relaxed);
+            let step = self.step(&self.stripes[next % STRIPES].0);
+            visited += step.visited;
+            if step.reclaimed > 0 || visited >= SEARCH_ROWS_MAX {
+                return step.reclaimed > 0;
+            }
+        }
+        false
+    }
+
+    /// One step of the pass over a stripe.
+    pub(super) fn step(&self, stripe: &Mutex<Stripe>) -> Step {
+        let now_us = self.clock.now_us();
+        stripe.lock().reclaim(now_us, STEP_ROWS_MAX, &self.hasher, &self.bounds)
+    }
+
+    fn report(&self) {
+        self.metrics.memory_keys.set(self.bounds.keys() as i64);
+        self.metrics.memory_bytes.set(self.bounds.bytes() as i64);
+    }
+}
