@@ -93,9 +93,10 @@ impl Server {
         });
         let admin = admin.map(|socket| admin::start(socket, router));
         tracing::info!(%address, "serving");
-        let accept = Listener::new(self.terms, self.store, self.config.connections_max);
+        let accept = Listener::new(self.terms, Arc::clone(&self.store), self.config.connections_max);
         tokio::select! {
             never = accept.run(&listener, &drain) => match never {},
+            never = self.store.maintain() => match never {},
             () = shutdown => {}
         }
         drop(listener);

@@ -1,8 +1,10 @@
 //! Operations on policies of several limits, and linked checks.
 //!
 //! All limits of a policy are charged together or not at all, and so are linked checks. Denials and peeks
-//! change nothing. The Redis script takes the same steps on the same states; here stands also what is told of
+//! charge nothing. The Redis script takes the same steps on the same states; here stands also what is told of
 //! them: what remains, and when to come back.
+
+use std::collections::HashMap;
 
 use tollgate_protocol::{
     check::Operation,
@@ -62,64 +64,59 @@ pub fn validate(operation: Operation, cost: u64) -> Result<(), Reason> {
 /// Decides linked requests on one key, in order, all or nothing, and appends a decision for each. A single
 /// request is the common case.
 pub fn decide(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, out: &mut Vec<Decision>) {
-    if let [request] = requests {
-        let (decision, _) = decide_one(request, cells, now_us);
-        out.push(decision);
+    match requests {
+        [request] => out.push(decide_one(request, cells, now_us)),
+        linked => decide_linked(linked, cells, now_us, out),
+    }
+}
+
+/// Decides checks of which each must pass on top of those before it. Where one does not, all come back with the
+/// slowest.
+fn decide_linked(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, out: &mut Vec<Decision>) {
+    let mut totals = HashMap::new();
+    let refuse_on_top = |request: &Request<'_>| {
+        for limit in request.limits {
+            let total: &mut u64 = totals.entry(limit.state_id).or_default();
+            *total = total.saturating_add(request.cost);
+        }
+        View::new(request.limits, cells, now_us).refusal(|limit| totals[&limit.state_id])
+    };
+    let refusals: Vec<_> = requests.iter().map(refuse_on_top).collect();
+    if refusals.iter().all(Option::is_none) {
+        out.extend(requests.iter().map(|request| decide_one(request, cells, now_us)));
         return;
     }
-    let first = out.len();
-    let mut undo = Vec::new();
-    for request in requests {
-        let before: Vec<_> =
-            request.limits.iter().map(|limit| (limit.state_id, cells.get(limit.state_id))).collect();
-        let (decision, changed) = decide_one(request, cells, now_us);
-        if changed {
-            undo.extend(before);
-        }
-        out.push(decision);
-    }
-    if out[first..].iter().any(|decision| !decision.allow) {
-        for (id, state) in undo.into_iter().rev() {
-            cells.set(id, state);
-        }
-        deny_linked(requests, cells, now_us, &mut out[first..]);
-    }
+    let never = refusals.iter().flatten().any(|refusal| refusal.reason == Reason::CostOverLimit);
+    let slowest = refusals.iter().flatten().filter_map(|refusal| refusal.details?.retry_after_us).max();
+    let retry_after_us = if never { None } else { slowest };
+    out.extend(requests.iter().zip(refusals).map(|(request, refusal)| {
+        let view = View::new(request.limits, cells, now_us);
+        view.settle(cells);
+        let decision = refusal.unwrap_or_else(|| view.allow(Reason::Linked));
+        let details = decision.details.map(|details| Details { retry_after_us, ..details });
+        Decision { allow: false, details, ..decision }
+    }));
 }
 
-/// Tells those that passed alone that they did not pass together: they wait for the slowest of the others.
-fn deny_linked(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, decisions: &mut [Decision]) {
-    let never = decisions.iter().any(|decision| decision.reason == Reason::CostOverLimit);
-    let slowest = decisions.iter().filter_map(|decision| decision.details?.retry_after_us).max();
-    for (request, decision) in requests.iter().zip(decisions) {
-        if decision.allow {
-            let peek = Request { operation: Operation::Peek, ..*request };
-            let (mut alone, _) = decide_one(&peek, cells, now_us);
-            (alone.allow, alone.reason) = (false, Reason::Linked);
-            if let Some(details) = &mut alone.details {
-                details.retry_after_us = if never { None } else { slowest };
-            }
-            *decision = alone;
-        }
-    }
-}
-
-/// Decides one request; the second value says whether states were changed.
-fn decide_one(request: &Request<'_>, cells: &mut impl Cells, now_us: u64) -> (Decision, bool) {
+fn decide_one(request: &Request<'_>, cells: &mut impl Cells, now_us: u64) -> Decision {
     let mut view = View::new(request.limits, cells, now_us);
     let cost = request.cost;
     match request.operation {
-        Operation::Check if cost > 0 => match view.refusal(cost) {
+        Operation::Check if cost > 0 => match view.refusal(|_| cost) {
             None => view.change(cells, |rule, rolled| rule.charge(rolled, cost)),
-            Some(refusal) => (refusal, false),
+            Some(refusal) => {
+                view.settle(cells);
+                refusal
+            }
         },
         Operation::Check | Operation::Peek => {
-            (view.refusal(cost).unwrap_or_else(|| view.allow(Reason::Ok)), false)
+            view.refusal(|_| cost).unwrap_or_else(|| view.allow(Reason::Ok))
         }
         Operation::TakeUpTo => view.take_up_to(cells, cost),
         Operation::Force => view.change(cells, |rule, rolled| rule.charge(rolled, cost)),
         Operation::Refund => view.change(cells, |rule, rolled| rule.refund(rolled, cost)),
         Operation::Reset => view.change(cells, |rule, _| rule.roll(None, now_us)),
-        Operation::Unknown(_) => (refuse(Reason::BadOperation), false),
+        Operation::Unknown(_) => refuse(Reason::BadOperation),
     }
 }
 
@@ -144,19 +141,25 @@ impl<'a> View<'a> {
         Self { limits, rolled, now_us }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u8, &Rule, &Rolled)> {
+    /// Stores what was read where it ends sooner than what is stored: under a raised limit, or a clock that was
+    /// set back. A key that is only ever denied would otherwise stay in the past. Never where it ends later:
+    /// servers that disagree about a limit would convert it to and fro.
+    fn settle(&self, cells: &mut impl Cells) {
+        for (_, limit, rolled) in self.iter() {
+            let ends_at_us = cells.get(limit.state_id).map_or(0, |state| state.expires_at_us());
+            if ends_at_us > self.now_us && rolled.resets_at_us() < ends_at_us {
+                cells.set(limit.state_id, rolled.to_state());
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u8, &PolicyLimit, &Rolled)> {
         let limits = self.limits.iter().zip(&self.rolled);
-        (0u8..)
-            .zip(limits)
-            .filter_map(|(index, (limit, rolled))| Some((index, &limit.rule, rolled.as_ref()?)))
+        (0u8..).zip(limits).filter_map(|(index, (limit, rolled))| Some((index, limit, rolled.as_ref()?)))
     }
 
     /// Changes the state of every limit, and allows.
-    fn change(
-        &mut self,
-        cells: &mut impl Cells,
-        change: impl Fn(&Rule, Rolled) -> Rolled,
-    ) -> (Decision, bool) {
+    fn change(&mut self, cells: &mut impl Cells, change: impl Fn(&Rule, Rolled) -> Rolled) -> Decision {
         for (limit, slot) in self.limits.iter().zip(&mut self.rolled) {
             if let Some(rolled) = slot {
                 *rolled = change(&limit.rule, *rolled);
@@ -168,26 +171,27 @@ impl<'a> View<'a> {
                 cells.set(limit.state_id, state);
             }
         }
-        (self.allow(Reason::Ok), true)
+        self.allow(Reason::Ok)
     }
 
-    fn take_up_to(&mut self, cells: &mut impl Cells, cost: u64) -> (Decision, bool) {
+    fn take_up_to(&mut self, cells: &mut impl Cells, cost: u64) -> Decision {
         let (_, remaining) = self.tightest();
         let granted = remaining.min(cost);
         if granted == 0 {
+            self.settle(cells);
             // At least one limit does not let a cost of 1 pass.
-            return (self.refusal(1).unwrap_or_else(|| refuse(Reason::Denied)), false);
+            return self.refusal(|_| 1).unwrap_or_else(|| refuse(Reason::Denied));
         }
-        let (mut decision, changed) = self.change(cells, |rule, rolled| rule.charge(rolled, granted));
+        let mut decision = self.change(cells, |rule, rolled| rule.charge(rolled, granted));
         if granted < cost {
             (decision.reason, decision.granted) = (Reason::Partial, granted);
         }
-        (decision, changed)
+        decision
     }
 
     /// The limit with the least remaining, and how much that is.
     fn tightest(&self) -> (u8, u64) {
-        let remaining = self.iter().map(|(index, rule, rolled)| (index, rule.remaining(rolled)));
+        let remaining = self.iter().map(|(index, limit, rolled)| (index, limit.rule.remaining(rolled)));
         remaining.min_by_key(|&(index, remaining)| (remaining, index)).unwrap_or((0, 0))
     }
 
@@ -204,14 +208,17 @@ impl<'a> View<'a> {
         Decision { allow: true, degraded: false, reason, granted: 0, details: Some(details) }
     }
 
-    /// Why `cost` does not pass; `None` where it does. Names the limit that holds it back the longest.
-    fn refusal(&self, cost: u64) -> Option<Decision> {
-        let never = self.iter().find(|(_, rule, _)| cost > rule.ceiling()).map(|(index, ..)| index);
+    /// Why `cost` of each limit does not pass; `None` where it does. Names the limit that holds it back the
+    /// longest.
+    fn refusal(&self, cost: impl Fn(&PolicyLimit) -> u64) -> Option<Decision> {
+        let never = self.iter().find(|(_, limit, _)| cost(limit) > limit.rule.ceiling());
         let (reason, limit_index, retry_after_us) = match never {
-            Some(index) => (Reason::CostOverLimit, index, None),
+            Some((index, ..)) => (Reason::CostOverLimit, index, None),
             None => {
-                let denying = self.iter().filter(|(_, rule, rolled)| !rule.admits(rolled, cost));
-                let instants = denying.map(|(index, rule, rolled)| (rule.admits_at_us(rolled, cost), index));
+                let denying =
+                    self.iter().filter(|(_, limit, rolled)| !limit.rule.admits(rolled, cost(limit)));
+                let instants = denying
+                    .map(|(index, limit, rolled)| (limit.rule.admits_at_us(rolled, cost(limit)), index));
                 let (at_us, index) =
                     instants.min_by_key(|&(at_us, index)| (core::cmp::Reverse(at_us), index))?;
                 (Reason::Denied, index, Some(at_us.saturating_sub(self.now_us)))

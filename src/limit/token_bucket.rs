@@ -5,6 +5,7 @@
 //! rounded. The debt d is what is missing from a full bucket, in units: no state is a full bucket.
 //!
 //! Promise, for every interval of length T: the admitted cost is at most `floor((C*P + R*T) / P)`. It is tight.
+//! Where the quantum is above 1 us, which only huge amounts need, T counts in whole quanta, a begun one as a whole.
 
 use super::{AMOUNT_MAX, CLOCK_STEP_US_MAX, quantum::Quantum, state::State};
 

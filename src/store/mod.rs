@@ -3,7 +3,7 @@
 pub mod memory;
 pub mod redis;
 
-use std::ops::Range;
+use std::{convert::Infallible, future::pending, ops::Range};
 
 use tollgate_protocol::{check::CheckItem, reply::Reason};
 
@@ -14,11 +14,23 @@ use crate::{
 
 /// A store.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one store")]
 pub enum Store {
     /// This process's memory.
     Memory(memory::MemoryStore),
     /// One Redis or a Redis Cluster.
     Redis(redis::RedisStore),
+}
+
+impl Store {
+    /// What a store does besides answering: the embedded one removes expired states.
+    pub async fn maintain(&self) -> Infallible {
+        match self {
+            Self::Memory(memory) => memory.sweep().await,
+            // Redis expires states by itself.
+            Self::Redis(_) => pending().await,
+        }
+    }
 }
 
 /// Answers for a group of linked items of which at least one is not a valid request: that one gets its own

@@ -11,6 +11,7 @@ mod model;
 mod properties;
 mod redis_store;
 mod shutdown;
+mod stale;
 mod stores;
 mod subject;
 mod trace;

@@ -1,6 +1,6 @@
 //! Removal of states that are the same as none.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -26,8 +26,8 @@ const PASS: Duration = Duration::from_secs(1);
 const PASS_PARTS: usize = 64;
 
 impl MemoryStore {
-    /// Removes expired states, in passes of a second, and keeps the gauges. Does not return: run it as a task.
-    pub async fn sweep(&self) {
+    /// Removes expired states, in passes of a second, and keeps the gauges.
+    pub async fn sweep(&self) -> Infallible {
         let mut ticks = interval(PASS / PASS_PARTS as u32);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

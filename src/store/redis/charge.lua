@@ -130,7 +130,16 @@ local function room_of(rule, field)
   return room > 0 and room or 0
 end
 
--- Rolls a field to now when a step first touches it.
+-- A field's state as it is to be stored.
+local function stored(rule, field)
+  if rule.kind == TOKEN_BUCKET then
+    return rule.kind, rule.exponent, rule.a, rule.b, first[field], second[field]
+  end
+  return rule.kind, rule.exponent, rule.a, first[field], second[field], third[field]
+end
+
+-- Rolls a field to now when a step first touches it. Where it then ends sooner than as stored, by another rule or
+-- a clock that was set back, it is written though nothing may be charged: see View::settle in limit/decide.rs.
 local function touch(rule, field)
   rule_of[field] = rule
   local state = before[field]
@@ -138,16 +147,18 @@ local function touch(rule, field)
     return start(rule, field)
   end
   local kind, exponent, a, b, c, d = unpack_bytes(STATE, state)
-  if kind ~= rule.kind or exponent ~= rule.exponent or a ~= rule.a then
-    start(rule, field)
-    charge(rule, field, used(kind, exponent, a, b, c, d))
-  elseif kind ~= TOKEN_BUCKET then
+  local is_own = kind == rule.kind and exponent == rule.exponent and a == rule.a
+  if is_own and kind ~= TOKEN_BUCKET then
     first[field], second[field], third[field], elapsed[field] = roll_window(rule.t, rule.quantum_us, a, b, c, d)
-  elseif b == rule.b then
+    changed[field] = first[field] < b
+  elseif is_own and b == rule.b then
     first[field], second[field] = roll_bucket(rule.t, rule.quantum_us, b, c, d)
+    changed[field] = first[field] < c
   else
     start(rule, field)
     charge(rule, field, used(kind, exponent, a, b, c, d))
+    local ends = expires_at(kind, exponent, a, b, c, d)
+    changed[field] = ends > now and expires_at(stored(rule, field)) < ends
   end
 end
 
@@ -255,11 +266,8 @@ local function write_back()
   local set, sets, deleted, created, latest = {}, 0, {}, 0, now
   for field = 1, #before do
     if changed[field] then
-      local rule, name = rule_of[field], ARGV[2 + field]
-      local kind, exponent, a, b, c, d = rule.kind, rule.exponent, rule.a, rule.b, first[field], second[field]
-      if kind ~= TOKEN_BUCKET then
-        b, c, d = c, d, third[field]
-      end
+      local name = ARGV[2 + field]
+      local kind, exponent, a, b, c, d = stored(rule_of[field], field)
       if d > 0 or (kind ~= TOKEN_BUCKET and c > 0) then
         set[sets + 1], set[sets + 2] = name, pack(STATE, kind, exponent, a, b, c, d)
         sets = sets + 2

@@ -68,43 +68,61 @@ impl Subject for Model {
                 continue;
             }
             let key = self.keys.entry(group[0].key).or_default();
-            let mut tried = key.clone();
-            let decide = |ask: &Ask| decide_one(&self.policies[ask.policy], ask, &mut tried, now_us.into());
-            let mut decisions: Vec<_> = group.iter().map(decide).collect();
-            if group.len() == 1 || decisions.iter().all(|decision| decision.allow) {
-                *key = tried;
-            } else {
-                wait_for_the_slowest(&self.policies, group, key, now_us.into(), &mut decisions);
+            for ask in group.iter().filter(|ask| ask.operation != Operation::Peek && ask.cost > 0) {
+                settle(&self.policies[ask.policy], ask.policy, key, now_us.into());
             }
-            out.extend(decisions);
+            match group {
+                [ask] => out.push(decide_one(&self.policies[ask.policy], ask, key, now_us.into())),
+                linked => out.extend(decide_linked(&self.policies, linked, key, now_us.into())),
+            }
         }
         out
-    }
-}
-
-/// Those that passed alone did not pass together: nothing was charged, and all come back with the last.
-fn wait_for_the_slowest(
-    policies: &[Limits],
-    group: &[Ask],
-    key: &mut Key,
-    now_us: i128,
-    decisions: &mut [Decision],
-) {
-    let never = decisions.iter().any(|decision| decision.reason == Reason::CostOverLimit);
-    let slowest = decisions.iter().filter_map(|decision| decision.details?.retry_after_us).max();
-    for (ask, decision) in group.iter().zip(decisions).filter(|(_, decision)| decision.allow) {
-        let usages = read(&policies[ask.policy], ask.policy, key, now_us);
-        let retry_after_us = if never { None } else { slowest };
-        *decision = answer(false, Reason::Linked, &usages, now_us, None);
-        if let Some(details) = &mut decision.details {
-            details.retry_after_us = retry_after_us;
-        }
     }
 }
 
 fn read(limits: &Limits, policy: usize, key: &Key, now_us: i128) -> Vec<Usage> {
     let place = |(index, limit)| Usage::read(limit, key.get(&(policy, index)), now_us);
     limits.as_slice().iter().enumerate().map(place).collect()
+}
+
+/// Usage that ends sooner than it was stored to, by a changed limit or clock, is that from now on. A peek leaves
+/// it as it is.
+fn settle(limits: &Limits, policy: usize, key: &mut Key, now_us: i128) {
+    for (index, usage) in read(limits, policy, key, now_us).into_iter().enumerate() {
+        let stored = key.get_mut(&(policy, index));
+        if let Some(stored) = stored.filter(|stored| stored.unused_at_us() > now_us)
+            && usage.unused_at_us() < stored.unused_at_us()
+        {
+            *stored = usage;
+        }
+    }
+}
+
+/// Checks of one key of which each must pass on top of those before it, or none does.
+fn decide_linked(policies: &[Limits], group: &[Ask], key: &mut Key, now_us: i128) -> Vec<Decision> {
+    let mut totals = vec![0; policies.len()];
+    let mut refusals = Vec::new();
+    for ask in group {
+        totals[ask.policy] += i128::from(ask.cost);
+        let usages = read(&policies[ask.policy], ask.policy, key, now_us);
+        let passes = usages.iter().all(|usage| usage.admits(totals[ask.policy]));
+        refusals.push((!passes).then(|| deny(&usages, totals[ask.policy], now_us)));
+    }
+    if refusals.iter().all(Option::is_none) {
+        return group.iter().map(|ask| decide_one(&policies[ask.policy], ask, key, now_us)).collect();
+    }
+    let waits = refusals.iter().flatten().filter_map(|refusal| refusal.details);
+    // Where one can never pass, all never pass.
+    let wait_us = waits.map(|details| details.retry_after_us).reduce(|a, b| Some(a?.max(b?))).flatten();
+    let hold_back = |(ask, refusal): (&Ask, Option<Decision>)| {
+        let usages = read(&policies[ask.policy], ask.policy, key, now_us);
+        let (reason, index) = match refusal {
+            Some(Decision { reason, details: Some(details), .. }) => (reason, details.limit_index.into()),
+            _ => (Reason::Linked, tightest(&usages)),
+        };
+        answer(false, reason, &usages, now_us, Some((index, wait_us)))
+    };
+    group.iter().zip(refusals).map(hold_back).collect()
 }
 
 fn decide_one(limits: &Limits, ask: &Ask, key: &mut Key, now_us: i128) -> Decision {
@@ -120,7 +138,7 @@ fn decide_one(limits: &Limits, ask: &Ask, key: &mut Key, now_us: i128) -> Decisi
         Operation::Refund => usages.iter_mut().for_each(|usage| usage.refund(cost)),
         Operation::Reset => usages = read(limits, ask.policy, &Key::new(), now_us),
         Operation::TakeUpTo => {
-            let most = usages.iter().map(Usage::remaining).min().unwrap_or(0).min(cost);
+            let most = usages[tightest(&usages)].remaining().min(cost);
             if most == 0 {
                 return deny(&usages, 1, now_us);
             }
@@ -156,6 +174,12 @@ fn deny(usages: &[Usage], cost: i128, now_us: i128) -> Decision {
     answer(false, Reason::Denied, usages, now_us, Some((last.0, Some((last.1 - now_us) as u64))))
 }
 
+/// Index of the limit with the least remaining; the first of equals.
+fn tightest(usages: &[Usage]) -> usize {
+    // `min_by_key` keeps the first.
+    (0..usages.len()).min_by_key(|&index| usages[index].remaining()).expect("a policy has a limit")
+}
+
 /// `denial`: the limit to name, and when to come back.
 fn answer(
     allow: bool,
@@ -164,13 +188,11 @@ fn answer(
     now_us: i128,
     denial: Option<(usize, Option<u64>)>,
 ) -> Decision {
-    let remaining: Vec<_> = usages.iter().map(Usage::remaining).collect();
-    let least = *remaining.iter().min().expect("a policy has a limit");
-    let tightest = remaining.iter().position(|&remaining| remaining == least).unwrap_or(0);
+    let tightest = tightest(usages);
     let (limit_index, retry_after_us) = denial.unwrap_or((tightest, None));
     let resets_at_us = usages.iter().map(Usage::unused_at_us).max().expect("a policy has a limit");
     let details = Details {
-        remaining: least as u64,
+        remaining: usages[tightest].remaining() as u64,
         reset_after_us: (resets_at_us - now_us).max(0) as u64,
         retry_after_us,
         limit_index: limit_index as u8,
