@@ -17,7 +17,10 @@ use tollgate::{
     metrics::Metrics,
     placement::Placement,
     policy::{PolicyTable, SessionPolicies},
-    store::redis::{RedisConfig, RedisStore, ScriptClock},
+    store::{
+        memory::{MemoryConfig, MemoryStore},
+        redis::{RedisConfig, RedisStore, ScriptClock},
+    },
 };
 use tollgate_protocol::{
     check::{CheckBatch, CheckEncoder, Item},
@@ -67,6 +70,40 @@ fn session(policies: &[Limits], metrics: &Metrics) -> Arc<SessionPolicies> {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 });
+
+/// The embedded store, whose clock is set by hand.
+pub(crate) struct Memory {
+    store: MemoryStore,
+    now_us: Arc<AtomicU64>,
+    policies: Arc<SessionPolicies>,
+    metrics: Arc<Metrics>,
+}
+
+impl Memory {
+    pub(crate) fn new(policies: &[Limits]) -> Self {
+        Self::with_room(policies, 1_000_000)
+    }
+
+    pub(crate) fn with_room(policies: &[Limits], keys_max: u64) -> Self {
+        let (now_us, metrics) = (Arc::new(AtomicU64::new(0)), Arc::new(Metrics::new()));
+        let bounds = MemoryConfig { bytes_max: 1 << 28, keys_max };
+        let store = MemoryStore::new(bounds, Clock::Manual(Arc::clone(&now_us)), Arc::clone(&metrics));
+        Self { store, now_us, policies: session(policies, &metrics), metrics }
+    }
+}
+
+impl Subject for Memory {
+    fn configure(&mut self, policies: &[Limits]) {
+        self.policies = session(policies, &self.metrics);
+    }
+
+    fn decide(&mut self, now_us: u64, asks: &[Ask]) -> Vec<Decision> {
+        self.now_us.store(now_us, Ordering::Release);
+        let mut decisions = Vec::new();
+        self.store.decide(&batch(&self.policies, asks), &mut decisions);
+        decisions
+    }
+}
 
 /// A store in Redis whose scripts take their time from an argument.
 pub(crate) struct Redis {

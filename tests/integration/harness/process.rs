@@ -36,6 +36,12 @@ impl Process {
         Ok(Self { child, watchdog, errors })
     }
 
+    /// Its process id.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its standard output, once.
     pub(crate) fn stdout(&mut self) -> BufReader<ChildStdout> {
         BufReader::new(self.child.stdout.take().expect("its output is taken once"))

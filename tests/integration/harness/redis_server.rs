@@ -3,7 +3,6 @@
 use std::{
     fs,
     io::ErrorKind,
-    path::Path,
     process::{Command, Stdio},
 };
 
@@ -206,10 +205,5 @@ impl RedisServer {
 
     fn process(&self) -> &Process {
         self.process.as_ref().expect("it runs")
-    }
-
-    /// Where it keeps its files.
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
     }
 }

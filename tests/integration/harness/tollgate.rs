@@ -75,6 +75,15 @@ impl ServeProcess {
         *self = Self::start_at(config, self.address, self.admin);
     }
 
+    /// Memory that it has in use, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line for memory");
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kibibytes * 1_024
+    }
+
     /// Sends a signal by its name, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);

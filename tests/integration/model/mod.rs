@@ -42,10 +42,6 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(policies: &[Limits]) -> Self {
-        Self { policies: policies.to_vec(), keys: HashMap::new() }
-    }
-
     /// Whether a limit can be enforced exactly.
     pub(crate) fn supports(limit: &Limit) -> bool {
         match *limit {

@@ -20,6 +20,9 @@ macro_rules! properties {
         mod arithmetic {
             $(#[test] fn $property() { super::$property(crate::subject::Direct::new) })*
         }
+        mod memory {
+            $(#[test] fn $property() { super::$property(crate::stores::Memory::new) })*
+        }
     };
 }
 use properties;
