@@ -2,7 +2,7 @@
 
 use tollgate_client::Request;
 
-use crate::harness::{Server, Setup, http_get};
+use crate::harness::{Server, Setup, eventually_some, http_get};
 
 #[tokio::test]
 async fn health_readiness_and_metrics_are_served() {
@@ -51,5 +51,8 @@ async fn many_keys_make_no_more_metrics() {
         answer.expect("an answer");
     }
     assert_eq!(lines(), before);
-    assert_eq!(server.metric("tollgate_memory_keys"), 2_001.0);
+    eventually_some("the keys are counted", async || {
+        (server.metric("tollgate_memory_keys") == 2_001.0).then_some(())
+    })
+    .await;
 }
