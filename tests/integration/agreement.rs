@@ -6,6 +6,12 @@ use crate::{
     trace::{Shape, Trace, any_limit},
 };
 
+/// Checks to compare: `least`, or what the environment says.
+pub(crate) fn checks(least: usize) -> usize {
+    let wanted = std::env::var("TOLLGATE_TEST_CHECKS").ok();
+    wanted.map_or(least, |wanted| wanted.parse().expect("TOLLGATE_TEST_CHECKS is a whole number"))
+}
+
 /// Runs one trace of `steps` steps; returns how many checks were compared.
 pub(crate) fn assert_agrees(seed: u64, shape: Shape, steps: usize, subject: &mut impl Subject) -> usize {
     let mut model = Model::default();
@@ -38,7 +44,7 @@ pub(crate) fn assert_agrees(seed: u64, shape: Shape, steps: usize, subject: &mut
 #[test]
 fn arithmetic_and_model_agree_over_a_million_checks() {
     let (mut seed, mut compared) = (0, 0);
-    while compared < 1_000_000 {
+    while compared < checks(1_000_000) {
         let shape = Shape { policies: 1 + seed as usize % 3, keys: 2, groups: 3 };
         compared += assert_agrees(seed, shape, 400, &mut Direct::default());
         seed += 1;

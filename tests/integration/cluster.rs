@@ -17,7 +17,7 @@ use tollgate_protocol::{
     ring::RingSecret,
 };
 
-use crate::harness::{Cluster, Server, Setup, Shape, Wire, eventually_some};
+use crate::harness::{Cluster, Login, Security, Server, Setup, Shape, Tls, Wire, eventually_some};
 
 /// What the policy `hot` lets pass in a second, and at once.
 const HOT: (u64, u64) = (200, 400);
@@ -107,6 +107,26 @@ async fn one_key_of_many_clients_of_two_servers_gets_its_limit_and_no_more() {
 fn promised(interval: Duration) -> u64 {
     let (rate, burst) = HOT;
     burst + (u128::from(rate) * interval.as_micros() / 1_000_000) as u64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_by_tls_and_with_a_password_is_reached() {
+    let tls = Tls::generate();
+    let login = Login { user: None, password: "s3cret", rules: &[] };
+    let security = Security { tls: Some(tls.clone()), login: Some(login) };
+    let cluster = Cluster::start_with(&security, Shape { primaries: 3, replicas: 0 });
+    assert!(cluster.url().starts_with("rediss-cluster://:s3cret@"));
+    let mut setup = setup(&cluster);
+    if let Some(redis) = &mut setup.redis {
+        redis.tls_ca_pem = Some(tls.ca.into_bytes());
+    }
+    let server = Server::start_ready(setup).await;
+    let client = server.client().await;
+    let slow = policy(&client, "slow");
+    let keys: Vec<_> = (0..60).map(|key| format!("user:{key}")).collect();
+    for answer in client.check_many(&slow, &keys, 1).await {
+        assert!(!answer.expect("an answer").degraded);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

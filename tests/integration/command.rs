@@ -5,7 +5,7 @@ use std::{fs, net::TcpListener, time::Instant};
 use serde_json::Value;
 
 use crate::harness::{
-    CLUSTER, RedisServer,
+    CLUSTER, RedisServer, Security, Tls, eventually,
     tollgate::{Output, ServeProcess, run},
 };
 
@@ -189,6 +189,31 @@ fn configuration_is_judged_with_file_field_and_value() {
     for part in ["api", "login", "token-bucket:100/1m,burst=20", "sliding-window:5/15m", "deny"] {
         assert!(good.stdout.contains(part), "`{part}` in {}", good.stdout);
     }
+}
+
+#[test]
+fn authority_of_redis_is_read_from_its_file() {
+    let tls = Tls::generate();
+    let redis = RedisServer::start_with(Security { tls: Some(tls.clone()), login: None }, &[]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ca.pem");
+    let config = format!(
+        "store = \"{}\"\n[redis]\ntimeout_ms = 2000\ntls_ca_file = \"{}\"\n",
+        redis.url(),
+        file.display()
+    );
+    let config_file = directory.path().join("tollgate.toml");
+    fs::write(&config_file, &config).expect("the directory can be written");
+    let serve =
+        ["serve", "--listen", "127.0.0.1:0", "--config", config_file.to_str().expect("a path in UTF-8")];
+    assert_one_clear_line(&run(&serve), 1, &["tls_ca_file", "ca.pem"]);
+
+    fs::write(&file, &tls.ca).expect("the directory can be written");
+    let server = ServeProcess::start(&config);
+    eventually("the store decides", || {
+        let output = ask(&server, "check", &["--limit", "token-bucket:9/1h", "--peek", "--json", "user:1"]);
+        objects(&output)[0]["degraded"] == false
+    });
 }
 
 #[test]

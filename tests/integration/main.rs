@@ -1,4 +1,8 @@
 //! Integration tests: the promises that users rely on, from the arithmetic to a cluster that loses a node.
+//!
+//! They start what they need: servers, and `redis-server` from the path. To run them longer, set
+//! `TOLLGATE_TEST_CHECKS` (checks that are compared with the model) and `TOLLGATE_TEST_NOISE_SECONDS` (how long
+//! random bytes are thrown at a server).
 
 mod admin;
 mod agreement;

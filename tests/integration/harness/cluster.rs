@@ -25,8 +25,13 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A cluster whose slots are spread over its primaries.
     pub(crate) fn start(shape: Shape) -> Self {
+        Self::start_with(&Security::default(), shape)
+    }
+
+    /// A cluster that does not let everybody in.
+    pub(crate) fn start_with(security: &Security, shape: Shape) -> Self {
         let count = shape.primaries * (1 + shape.replicas);
-        let nodes = (0..count).map(|_| start_node()).collect();
+        let nodes = (0..count).map(|_| start_node(security.clone())).collect();
         let cluster = Self { nodes, primaries: shape.primaries };
         cluster.meet();
         cluster.assign_slots();
@@ -95,8 +100,8 @@ impl Cluster {
 
     /// Where Tollgate finds it: two of its nodes are enough.
     pub(crate) fn url(&self) -> String {
-        let seeds = self.nodes.iter().take(2).map(|node| format!("127.0.0.1:{}", node.port));
-        format!("redis-cluster://{}", seeds.collect::<Vec<_>>().join(","))
+        let first = self.nodes[0].url().replacen("://", "-cluster://", 1);
+        format!("{first},127.0.0.1:{}", self.nodes[1].port)
     }
 
     /// Index of the node that serves a slot as a running primary, if one does.
@@ -144,11 +149,13 @@ impl Cluster {
     }
 }
 
-fn start_node() -> RedisServer {
+fn start_node(security: Security) -> RedisServer {
     let bus_port = free_port().to_string();
+    let tls_cluster = if security.tls.is_some() { "yes" } else { "no" };
     let arguments = [
         ["--cluster-enabled", "yes"],
         ["--cluster-port", &bus_port],
+        ["--tls-cluster", tls_cluster],
         ["--cluster-node-timeout", "1500"],
         ["--cluster-require-full-coverage", "no"],
         ["--cluster-allow-replica-migration", "no"],
@@ -156,7 +163,7 @@ fn start_node() -> RedisServer {
         ["--repl-diskless-sync-delay", "0"],
         ["--repl-ping-replica-period", "1"],
     ];
-    RedisServer::start_with(Security::default(), arguments.as_flattened())
+    RedisServer::start_with(security, arguments.as_flattened())
 }
 
 fn bus_port(node: &RedisServer) -> String {

@@ -34,6 +34,8 @@ impl Tls {
     pub(crate) fn generate() -> Self {
         let authority_key = rcgen::KeyPair::generate().expect("a key");
         let mut authority = rcgen::CertificateParams::default();
+        // Of the same name as what it signs, it would seem to be signed by itself.
+        authority.distinguished_name.push(rcgen::DnType::CommonName, "authority of the tests");
         authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let ca = authority.self_signed(&authority_key).expect("a certificate");
         let issuer = rcgen::Issuer::new(authority, authority_key);
