@@ -56,6 +56,7 @@ async fn shake_hands(address: &str) -> Result<Opened, Broken> {
                     Ok(Opened { stream, input, hello: HelloOk::decode(&frame.payload)? })
                 }
                 FrameType::Error => Err(Broken::Server(ErrorFrame::decode(&frame.payload)?)),
+                FrameType::GoAway => Err(Broken::Leaving),
                 kind => Err(Broken::Unexpected { kind, id: frame.id }),
             };
         }

@@ -212,6 +212,8 @@ pub(crate) enum Broken {
     Unexpected { kind: FrameType, id: u32 },
     #[error("{} ({:?})", .0.text, .0.code)]
     Server(ErrorFrame),
+    #[error("the server is going away")]
+    Leaving,
     #[error("it uses features that were not offered: {0:#x}")]
     Features(u64),
     #[error("nothing came from it for {0:?}")]

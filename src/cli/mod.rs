@@ -94,6 +94,8 @@ enum CliError {
     Signals(#[source] io::Error),
     #[error("cannot listen on {address}: {source}; stop what listens there, or choose another with {flag}")]
     Bind { flag: &'static str, address: SocketAddr, source: io::Error },
+    #[error("the server's socket failed: {0}")]
+    Server(#[source] io::Error),
     #[error("the standard output cannot be written: {0}")]
     Output(#[from] io::Error),
 }

@@ -77,15 +77,17 @@ async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, CliError
     warn_of_published_secret(&config);
     let server = server(&config)?;
     if let Some(admin) = &admin {
-        tracing::info!(address = %admin.local_addr()?, "serving health and metrics");
+        let address = admin.local_addr().map_err(CliError::Server)?;
+        tracing::info!(%address, "serving health and metrics");
     }
-    writeln!(out, "listening on {}", listener.local_addr()?)?;
+    let address = listener.local_addr().map_err(CliError::Server)?;
+    writeln!(out, "listening on {address}")?;
     out.flush()?;
 
     let stop = CancellationToken::new();
     tokio::select! {
         stopped = server.run(listener, admin, stop.clone().cancelled_owned()) => {
-            stopped?;
+            stopped.map_err(CliError::Server)?;
             Ok(Outcome::Done)
         }
         () = signals.twice(&stop) => {

@@ -1,10 +1,9 @@
 //! The rules of the protocol on one connection: frames in, batches out; decisions in, bytes out.
 //!
 //! There is no socket and no clock in here. The order of calls: [`Session::receive`] again and again until
-//! [`Step::Incomplete`]; [`Session::reply`] or [`Session::reply_late`] for each batch that it
-//! gave, in any order; once
-//! [`Session::is_ending`] and every batch is answered, [`Session::part`], and the connection can be closed
-//! when its output is written.
+//! [`Step::Incomplete`]; [`Session::reply`] or [`Session::reply_late`] for each batch that it gave, in any order;
+//! once [`Session::is_ending`] and every batch is answered, [`Session::part`], and the connection can be closed when
+//! its output is written.
 
 use std::{sync::Arc, time::Duration};
 

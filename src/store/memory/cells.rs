@@ -69,10 +69,11 @@ impl<'a> KeyCells<'a> {
         self.full
     }
 
-    /// Takes all changes back. States that were removed are not among them: those who remove add none.
+    /// Takes all changes back, the last one first. This needs no room: only charges add states, and they remove
+    /// none that would have to be added again.
     pub(super) fn undo(mut self) {
         for (id, state) in std::mem::take(&mut self.before).into_iter().rev() {
-            self.write(id, state);
+            self.write(self.find(id), id, state);
         }
     }
 
@@ -82,8 +83,9 @@ impl<'a> KeyCells<'a> {
         known.unwrap_or_else(|| self.stripe.find(id, self.key, self.hasher))
     }
 
-    fn write(&mut self, id: StateId, state: Option<State>) {
-        match (self.find(id), state) {
+    /// Replaces, removes or adds the state, which is now `at`.
+    fn write(&mut self, at: Option<RowId>, id: StateId, state: Option<State>) {
+        match (at, state) {
             (Some(at), Some(state)) => self.stripe.replace(at, state),
             (Some(at), None) => self.stripe.remove(at, self.hasher, self.bounds),
             (None, Some(state)) => {
@@ -100,8 +102,8 @@ impl Cells for KeyCells<'_> {
     }
 
     fn set(&mut self, id: StateId, state: Option<State>) {
-        let before = self.get(id);
-        self.before.push((id, before));
-        self.write(id, state);
+        let at = self.find(id);
+        self.before.push((id, at.and_then(|at| self.stripe.get(at))));
+        self.write(at, id, state);
     }
 }

@@ -5,7 +5,7 @@ use std::{cell::Cell, ops::Range};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use tollgate_protocol::{check::CheckItem, reply::Reason};
+use tollgate_protocol::reply::Reason;
 
 use super::{
     MemoryStore,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     batch::Batch,
-    limit::{self, Decision, Request, decide::refuse},
+    limit::{self, Decision, Request},
     store::refuse_invalid,
 };
 
@@ -26,10 +26,10 @@ thread_local! {
 
 /// Decides a batch and appends its decisions to `out`.
 pub(super) fn execute(store: &MemoryStore, batch: &Batch, out: &mut Vec<Decision>) {
-    let first = out.len();
+    let (first, items) = (out.len(), batch.items().len());
     // One more, so that a single decision finds room behind them.
-    out.reserve(batch.items().len() + 1);
-    out.extend(batch.items().iter().map(|item| undecided(batch, item, Reason::Deadline)));
+    out.reserve(items + 1);
+    out.extend((0..items).map(|index| batch.undecided(index, Reason::Deadline)));
     if batch.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
         return;
     }
@@ -38,11 +38,6 @@ pub(super) fn execute(store: &MemoryStore, batch: &Batch, out: &mut Vec<Decision
     let now_us = store.clock.now_us();
     Execution { store, batch, now_us, searched: false, out, first }.run(&mut groups);
     GROUPS.set(groups);
-}
-
-/// The answer to an item that the store does not decide.
-fn undecided(batch: &Batch, item: &CheckItem, reason: Reason) -> Decision {
-    batch.policy(item).map_or(refuse(Reason::UnknownPolicy), |policy| policy.undecided(reason))
 }
 
 struct Execution<'a> {
@@ -59,11 +54,12 @@ struct Execution<'a> {
 impl<'a> Execution<'a> {
     fn run(mut self, groups: &mut Vec<Group>) {
         for items in self.batch.groups() {
-            if self.batch.items()[items.clone()].iter().all(|item| self.batch.request(item).is_ok()) {
-                groups.push(Group::new(self.batch, items, &self.store.hasher));
-            } else if let Some(refused) = refuse_invalid(self.batch, items.clone()) {
-                self.out.extend(refused);
-                self.answer(items);
+            match refuse_invalid(self.batch, items.clone()) {
+                None => groups.push(Group::new(self.batch, items, &self.store.hasher)),
+                Some(refused) => {
+                    self.out.extend(refused);
+                    self.answer(items);
+                }
             }
         }
         plan::sort(groups);
@@ -106,9 +102,11 @@ impl<'a> Execution<'a> {
         let requests: SmallVec<[Request<'_>; 1]> =
             items.iter().filter_map(|item| batch.request(item).ok()).collect();
         while !self.try_decide(&requests, group, places, stripe) {
+            // Others may change the stripe meanwhile: where rows were added or removed, `places` has another
+            // generation than the stripe and is not used again.
             if self.searched || !MutexGuard::unlocked(stripe, || self.store.make_room()) {
                 self.searched = true;
-                self.out.extend(items.iter().map(|item| undecided(batch, item, Reason::StoreFull)));
+                self.out.extend(group.items().map(|index| batch.undecided(index, Reason::StoreFull)));
                 return;
             }
         }
@@ -127,12 +125,11 @@ impl<'a> Execution<'a> {
         let store = self.store;
         let mut cells = KeyCells::new(stripe, group.key(self.batch), places, &store.hasher, &store.bounds);
         limit::decide(requests, &mut cells, now_us, self.out);
-        // Where one was denied, the arithmetic has taken back all changes.
-        let is_done = !cells.is_full() || self.out[first..].iter().any(|decision| !decision.allow);
-        if !is_done {
+        let is_full = cells.is_full();
+        if is_full {
             cells.undo();
             self.out.truncate(first);
         }
-        is_done
+        !is_full
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A key's hash, seeded anew in each process, chooses one of 256 stripes, each with a lock of its own. All
 //! states of a key are in one stripe: policies of several limits and linked checks are decided under one lock.
-//! A lock is held for one check or one group of linked checks, never for a batch.
+//! A batch holds one lock at a time, for at most 32 of its checks or groups of linked checks.
 //!
 //! # Memory
 //!
@@ -25,8 +25,9 @@
 //! # Bounds
 //!
 //! A state that is the same as none (a full bucket, a window that has passed) is removed in the background by
-//! [`MemoryStore::sweep`], and by whoever needs room. What is left is limited, and never removed: a new key
-//! is then answered `store_full`, with the verdict that its policy has for that, and known keys go on.
+//! [`MemoryStore::sweep`], and by whoever needs room, who looks at a bounded number of states. What is left is
+//! limited, and never removed: a new key is then answered `store_full`, with the verdict that its policy has
+//! for that, and known keys go on.
 
 mod bounds;
 mod cells;

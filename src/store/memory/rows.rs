@@ -64,4 +64,11 @@ impl Rows {
             self.chunks.shrink_to(2 * self.chunks.len());
         }
     }
+
+    /// Bytes from the allocator.
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        let chunk_bytes = CHUNK_ROWS * self.row_bytes;
+        self.chunks.capacity() * size_of::<Box<[u8]>>() + self.chunks.len() * chunk_bytes
+    }
 }

@@ -221,6 +221,13 @@ impl Stripe {
             self.index.shrink_to(2 * len, |&at| row_hash(classes, at, hasher));
         }
     }
+
+    /// Bytes from the allocator.
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        let classes = self.classes.capacity() * size_of::<Rows>();
+        classes + self.index.allocation_size() + self.classes.iter().map(Rows::allocated_bytes).sum::<usize>()
+    }
 }
 
 /// The hash of the state in a row.

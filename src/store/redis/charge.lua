@@ -1,7 +1,7 @@
 -- Charges the steps of one call to the states of one partition, which stand in one hash.
 --
 -- KEYS[1]  the hash of the partition
--- ARGV[1]  see the prelude
+-- ARGV[1]  the deadline or the time: see prelude_*.lua, one of which stands before this script
 -- ARGV[2]  the plan: rules, then steps (see script.rs, which writes it)
 -- ARGV[3]  and on: the distinct fields (state id, key) that the steps touch
 --

@@ -9,7 +9,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tollgate_protocol::reply::Reason;
-use tracing::warn;
 
 use super::{
     lane::Work,
@@ -118,21 +117,22 @@ fn all_given_up(topology: &Topology, calls: &[Call], reason: Reason) -> Vec<Outc
 
 /// What an answer means.
 fn judge(node: &Node, topology: &Topology, call: &Call, value: Value, sent: Instant) -> Outcome {
-    let error = match value.extract_error() {
-        Ok(value) => match Answer::read(&value) {
-            Some(answer) => {
-                node.learn_clock(sent, answer.now_us);
-                return match answer.states.len() {
-                    count if count == call.fields_count() => Outcome::Decided(answer),
-                    // The shard's clock says that the deadline has passed; nothing was done.
-                    _ => Outcome::Again(Again::Later),
-                };
-            }
-            None => RedisError::from((ErrorKind::UnexpectedReturnType, "not an answer of the script")),
-        },
-        Err(error) => error,
+    let value = match value.extract_error() {
+        Ok(value) => value,
+        Err(error) => return judge_error(node, topology, &error),
     };
-    judge_error(node, topology, &error)
+    if let Some(answer) = Answer::read(&value) {
+        node.learn_clock(sent, answer.now_us);
+        if answer.states.len() == call.fields_count() {
+            return Outcome::Decided(answer);
+        }
+        // The shard's clock says that the deadline has passed; nothing was done.
+        if answer.states.is_empty() {
+            return Outcome::Again(Again::Later);
+        }
+    }
+    let error = RedisError::from((ErrorKind::UnexpectedReturnType, "not an answer of the script"));
+    failed(node, topology, &error)
 }
 
 fn judge_error(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
@@ -161,7 +161,7 @@ fn judge_error(node: &Node, topology: &Topology, error: &RedisError) -> Outcome 
             Outcome::Again(Again::Later)
         }
         ServerErrorKind::NoPerm => {
-            warn!(node = %node, %error, "Redis refuses the script: the user needs the rights that deploy/README.md lists");
+            node.tell_failed_call(error, ": the user needs the rights that deploy/README.md lists");
             given_up(topology, Reason::Unavailable)
         }
         _ => failed(node, topology, error),
@@ -173,7 +173,7 @@ fn failed(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
     match error.code() {
         Some("BUSY" | "MISCONF" | "NOREPLICAS") => Outcome::Again(Again::Later),
         code => {
-            warn!(node = %node, %error, "a script call failed");
+            node.tell_failed_call(error, "");
             let before_it_ran = matches!(code, Some("OOM" | "NOAUTH" | "WRONGTYPE"));
             given_up(topology, if before_it_ran { Reason::Unavailable } else { Reason::Ambiguous })
         }
@@ -310,7 +310,7 @@ impl Flight {
     fn settle(&mut self, call: &Call, outcome: Outcome) {
         let Self { batches, replies } = self;
         match outcome {
-            Outcome::Decided(answer) => call.decide(&answer, batches, |group, decisions| {
+            Outcome::Decided(answer) => call.decide(answer, batches, |group, decisions| {
                 replies[group.work].give(group.items.clone().zip(decisions.iter().copied()));
             }),
             Outcome::GivenUp(reason) => {

@@ -11,6 +11,7 @@
 //! | `lane` | the queue of one shard |
 //! | `flight` | one pipeline: calls, redirections, answers |
 //! | `script`, `charge.lua` | the script, its arguments and its answer |
+//! | `prelude_*.lua` | what stands before the script: the time, and the upkeep of the hash |
 //! | `node` | a connection that is kept open |
 
 mod flight;
@@ -60,13 +61,15 @@ pub enum RedisStoreError {
     /// The certificates cannot be used.
     #[error("the TLS settings for Redis cannot be used: {0}")]
     Tls(String),
-    /// Redis could not be reached, where an answer was needed at once.
-    #[error("Redis at {url} cannot be reached within {waited_ms} ms")]
-    Unreachable {
+    /// No server told the map of the cluster, where it was needed at once.
+    #[error("the Redis Cluster {url} did not tell its slots within {waited_ms} ms: {reason}")]
+    NoMap {
         /// Where.
         url: String,
         /// How long was waited, in milliseconds.
         waited_ms: u128,
+        /// Each server that was asked, and what came of it.
+        reason: String,
     },
 }
 
@@ -148,18 +151,21 @@ impl RedisStore {
     }
 }
 
-/// Address of the shard that serves each partition now; `None` where no shard does.
+/// Address of the shard that serves each partition now; `None` where no shard does. A Redis Cluster is asked; one
+/// Redis serves all.
 ///
 /// # Errors
-/// [`RedisStoreError`], also where Redis does not answer within five seconds.
+/// [`RedisStoreError`], also where the cluster does not answer within five seconds.
 pub async fn shards_of_partitions(
     config: &RedisConfig,
     placement: &Arc<Placement>,
 ) -> Result<Vec<Option<String>>, RedisStoreError> {
     const WAIT: Duration = Duration::from_secs(5);
     let topology = Topology::start(config.clone(), Arc::clone(placement), Arc::default())?;
-    let map = tokio::time::timeout(WAIT, topology.first_map()).await.map_err(|_| {
-        RedisStoreError::Unreachable { url: config.url.to_string(), waited_ms: WAIT.as_millis() }
+    let map = tokio::time::timeout(WAIT, topology.first_map()).await.map_err(|_| RedisStoreError::NoMap {
+        url: config.url.to_string(),
+        waited_ms: WAIT.as_millis(),
+        reason: topology.failure(),
     })?;
     let shard = |slot| Some(map.lanes[map.lane_of(slot)?].node.to_string());
     Ok(placement.partitions().iter().map(|partition| shard(partition.slot)).collect())

@@ -1,6 +1,7 @@
 //! One Redis server: a connection that is kept open, and what is known of its clock.
 
 use std::{
+    fmt::Display,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
@@ -35,6 +36,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Commands that wait for the connection's writer.
 const PIPELINE_BUFFER: usize = 1_024;
 
+/// Failed calls are told of no more often than this.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Host and port of a Redis server.
 pub(super) type Address = (String, u16);
 
@@ -45,16 +49,25 @@ pub(super) struct Node {
     client: Client,
     timeout: Duration,
     script: &'static Script,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: Mutex<Option<Connection>>,
     /// Wakes the task that connects.
     broken: Notify,
     /// Upper bound of the server's clock minus [`Node::elapsed_us`], in microseconds.
     clock_offset_us: AtomicI64,
-    /// When anything last came from it, by [`Node::elapsed_us`].
-    heard_us: AtomicU64,
-    /// Calls that were given up since then.
+    /// Calls that were given up since anything last came from it.
     unanswered: AtomicU32,
+    /// When the first of them was sent, by [`Node::elapsed_us`].
+    silent_since_us: AtomicU64,
+    /// When a failed call may be told of again, by [`Node::elapsed_us`].
+    tell_at_us: AtomicU64,
     started: Instant,
+}
+
+/// A connection and its number, so that the end of one is not taken for that of the next.
+#[derive(Clone, Debug)]
+struct Connection {
+    number: u64,
+    multiplexed: MultiplexedConnection,
 }
 
 /// Why a call was not answered.
@@ -83,8 +96,9 @@ impl Node {
             connection: Mutex::new(None),
             broken: Notify::new(),
             clock_offset_us: AtomicI64::new(0),
-            heard_us: AtomicU64::new(0),
             unanswered: AtomicU32::new(0),
+            silent_since_us: AtomicU64::new(0),
+            tell_at_us: AtomicU64::new(0),
             started: Instant::now(),
         });
         let stop = CancellationToken::new();
@@ -124,18 +138,19 @@ impl Node {
         count: usize,
         deadline: Instant,
     ) -> Result<Vec<Value>, CallError> {
-        let Some(mut connection) = self.connection.lock().clone() else { return Err(CallError::NotSent) };
-        match timeout_at(deadline, connection.send_packed_commands(pipeline, 0, count)).await {
+        let connection = self.connection.lock().clone();
+        let Some(Connection { number, mut multiplexed }) = connection else { return Err(CallError::NotSent) };
+        match timeout_at(deadline, multiplexed.send_packed_commands(pipeline, 0, count)).await {
             Ok(Ok(values)) => {
                 self.was_heard();
                 Ok(values)
             }
-            Ok(Err(_)) => {
-                self.drop_connection();
+            Ok(Err(error)) => {
+                self.drop_connection(number, &error);
                 Err(CallError::NoAnswer)
             }
             Err(_) => {
-                self.was_not_heard();
+                self.was_not_heard(number);
                 Err(CallError::NoAnswer)
             }
         }
@@ -146,47 +161,66 @@ impl Node {
         self.unanswered.load(Ordering::Relaxed) > 0
     }
 
-    fn was_heard(&self) {
-        self.heard_us.store(self.elapsed_us(), Ordering::Relaxed);
-        self.unanswered.store(0, Ordering::Relaxed);
-    }
-
-    /// Slow is not dead: a connection is given up when nothing at all has come for three timeouts and three calls.
-    fn was_not_heard(&self) {
-        let unanswered = 1 + self.unanswered.fetch_add(1, Ordering::Relaxed);
-        let silence_us = self.elapsed_us().saturating_sub(self.heard_us.load(Ordering::Relaxed));
-        if unanswered >= 3 && Duration::from_micros(silence_us) > 3 * self.timeout {
-            self.drop_connection();
+    /// Tells of a call that failed, unless one was told of a moment ago: a fault of the server can fail every call.
+    pub(super) fn tell_failed_call(&self, error: &RedisError, advice: &str) {
+        let now_us = self.elapsed_us();
+        let next_us = |tell_at_us| (now_us >= tell_at_us).then(|| now_us + TELL_INTERVAL.as_micros() as u64);
+        if self.tell_at_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next_us).is_ok() {
+            warn!(node = %self, %error, "a script call failed{advice}");
         }
     }
 
-    fn drop_connection(&self) {
-        self.connection.lock().take();
-        self.broken.notify_one();
+    fn was_heard(&self) {
+        self.unanswered.store(0, Ordering::Relaxed);
+    }
+
+    /// Slow is not dead: a connection is given up when three calls and nothing at all came back for three timeouts.
+    fn was_not_heard(&self, number: u64) {
+        let (now_us, timeout_us) = (self.elapsed_us(), self.timeout.as_micros() as u64);
+        let unanswered = 1 + self.unanswered.fetch_add(1, Ordering::Relaxed);
+        if unanswered == 1 {
+            self.silent_since_us.store(now_us.saturating_sub(timeout_us), Ordering::Relaxed);
+        }
+        let silence_us = now_us.saturating_sub(self.silent_since_us.load(Ordering::Relaxed));
+        if unanswered >= 3 && silence_us >= 3 * timeout_us {
+            self.drop_connection(number, format_args!("nothing came for {} ms", silence_us / 1_000));
+        }
+    }
+
+    fn drop_connection(&self, number: u64, reason: impl Display) {
+        let dropped = self.connection.lock().take_if(|connection| connection.number == number);
+        if dropped.is_some() {
+            warn!(node = %self, %reason, "the connection to Redis is lost");
+            self.broken.notify_one();
+        }
     }
 
     async fn keep_connected(&self, on_change: Arc<Notify>) {
         let mut delay = RECONNECT_DELAY_MIN;
-        let mut told = false;
-        loop {
+        let mut told = None;
+        for number in 0.. {
             match self.connect().await {
-                Ok(connection) => {
+                Ok(multiplexed) => {
                     info!(node = %self, "connected to Redis");
-                    (delay, told) = (RECONNECT_DELAY_MIN, false);
-                    *self.connection.lock() = Some(connection);
+                    (delay, told) = (RECONNECT_DELAY_MIN, None);
+                    *self.connection.lock() = Some(Connection { number, multiplexed });
                     on_change.notify_one();
                     self.watch().await;
-                    warn!(node = %self, "the connection to Redis is lost");
                 }
-                Err(error) if !told => {
-                    warn!(node = %self, %error, "Redis cannot be reached; trying again");
-                    told = true;
-                }
-                Err(_) => {}
+                Err(error) => self.tell_unreachable(&error, &mut told),
             }
             on_change.notify_one();
             tokio::time::sleep(delay.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             delay = (2 * delay).min(RECONNECT_DELAY_MAX);
+        }
+    }
+
+    /// Tells why there is no connection, unless that was `told` last.
+    fn tell_unreachable(&self, error: &RedisError, told: &mut Option<String>) {
+        let reason = error.to_string();
+        if told.as_ref() != Some(&reason) {
+            warn!(node = %self, reason, "Redis cannot be reached; trying again");
+            *told = Some(reason);
         }
     }
 
@@ -232,24 +266,24 @@ impl Node {
     /// Tries the connection now and then, and returns when it is gone.
     async fn watch(&self) {
         loop {
-            if timeout(PROBE_INTERVAL, self.broken.notified()).await.is_ok() && !self.is_connected() {
-                return;
-            }
-            let Some(mut connection) = self.connection.lock().clone() else { return };
-            match timeout(self.timeout, self.read_clock(&mut connection)).await {
+            // Either way it is tried: a connection that is gone shows at once.
+            let _ = timeout(PROBE_INTERVAL, self.broken.notified()).await;
+            let connection = self.connection.lock().clone();
+            let Some(Connection { number, mut multiplexed }) = connection else { return };
+            match timeout(self.timeout, self.read_clock(&mut multiplexed)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => self.drop_connection(),
-                Err(_) => self.was_not_heard(),
+                Ok(Err(error)) => self.drop_connection(number, &error),
+                Err(_) => self.was_not_heard(number),
             }
         }
     }
 
-    /// One command on a connection of its own, for a server that may not be connected.
+    /// One command, on a connection of its own where there is none yet.
     pub(super) async fn ask_once(&self, command: &redis::Cmd) -> Result<Value, RedisError> {
         let kept = self.connection.lock().clone();
         let ask = async {
             let mut connection = match kept {
-                Some(connection) => connection,
+                Some(connection) => connection.multiplexed,
                 None => self.connect().await?,
             };
             command.query_async(&mut connection).await
@@ -261,7 +295,7 @@ impl Node {
     }
 }
 
-impl std::fmt::Display for Node {
+impl Display for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.address.0, self.address.1)
     }

@@ -39,11 +39,11 @@ impl Script {
 
 /// The script that reads the shard's clock.
 pub(super) static ON_SHARD_CLOCK: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("maintain_redis.lua")));
+    LazyLock::new(|| Script::new(include_str!("prelude_shard_clock.lua")));
 
 /// The script whose time is an argument, for tests.
 pub(super) static ON_ARGUMENT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("maintain_argument.lua")));
+    LazyLock::new(|| Script::new(include_str!("prelude_argument_clock.lua")));
 
 /// How a step is tied to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,11 +246,11 @@ impl Call {
     /// Takes the steps of the script on the states that it found, and gives each group its decisions.
     pub(super) fn decide(
         &self,
-        answer: &Answer,
+        answer: Answer,
         batches: &[Arc<Batch>],
         mut give: impl FnMut(&Group, &[Decision]),
     ) {
-        let mut states = answer.states.clone();
+        let mut states = answer.states;
         let mut decisions = Vec::new();
         let mut layout = Vec::new();
         for group in &self.groups {

@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::{
     RedisConfig, RedisStoreError, ScriptClock,
@@ -28,6 +28,10 @@ const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// Time after which the map is asked for although nothing seems wrong.
 const REFRESH_INTERVAL_MAX: Duration = Duration::from_secs(5);
+
+/// A server that serves no slots is let go when nobody wanted it for this long. One that slots are only moving to
+/// is wanted by each call that is sent there by ASK.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
 
 /// Clocks of two shards that differ by more than this are told of.
 const CLOCK_SKEW_US_MAX: u64 = 50_000;
@@ -49,6 +53,21 @@ impl SlotMap {
         let index = usize::from(*self.slots.get(usize::from(slot))?);
         (index < self.lanes.len()).then_some(index)
     }
+
+    /// Whether the same servers serve the same slots.
+    fn is_same(&self, other: &Self) -> bool {
+        let same_lanes = self.lanes.len() == other.lanes.len()
+            && self.lanes.iter().zip(&other.lanes).all(|(lane, other)| Arc::ptr_eq(lane, other));
+        same_lanes && self.slots == other.slots
+    }
+}
+
+/// The lane of a server that is known.
+#[derive(Debug)]
+struct Known {
+    lane: Arc<Lane>,
+    /// When it was last asked for.
+    wanted: Instant,
 }
 
 /// The shards of a store.
@@ -59,8 +78,11 @@ pub(super) struct Topology {
     placement: Arc<Placement>,
     metrics: Arc<Metrics>,
     map: ArcSwap<SlotMap>,
-    /// All servers that are known, with or without slots: the seeds, and those of the last map.
-    lanes: Mutex<HashMap<Address, Arc<Lane>>>,
+    /// All servers that are known, with or without slots: the seeds, those of the last map, and those that calls
+    /// were sent to lately.
+    lanes: Mutex<HashMap<Address, Known>>,
+    /// Why no server told the map, where that is so.
+    failure: Mutex<Option<String>>,
     /// Wakes the task that asks for the map.
     stale: Arc<Notify>,
     /// Tells that there is a map.
@@ -85,6 +107,7 @@ impl Topology {
             metrics,
             map: ArcSwap::default(),
             lanes: Mutex::default(),
+            failure: Mutex::default(),
             stale: Arc::new(Notify::new()),
             stop: CancellationToken::new(),
             config,
@@ -131,13 +154,15 @@ impl Topology {
 
     /// The lane of a server, started where it is new.
     pub(super) fn lane(self: &Arc<Self>, address: &Address) -> Result<Arc<Lane>, RedisStoreError> {
+        let wanted = Instant::now();
         let mut lanes = self.lanes.lock();
-        if let Some(lane) = lanes.get(address) {
-            return Ok(Arc::clone(lane));
+        if let Some(known) = lanes.get_mut(address) {
+            known.wanted = wanted;
+            return Ok(Arc::clone(&known.lane));
         }
         let (node, guard) = Node::start(address.clone(), &self.config, self.script, Arc::clone(&self.stale))?;
         let lane = Lane::start(node, guard, Arc::downgrade(self));
-        lanes.insert(address.clone(), Arc::clone(&lane));
+        lanes.insert(address.clone(), Known { lane: Arc::clone(&lane), wanted });
         Ok(lane)
     }
 
@@ -187,6 +212,11 @@ impl Topology {
         }
     }
 
+    /// Why no server told the map when they were last asked; empty where one did, or none was asked yet.
+    pub(super) fn failure(&self) -> String {
+        self.failure.lock().clone().unwrap_or_default()
+    }
+
     fn publish(&self, map: SlotMap) {
         self.metrics.shards.set(map.lanes.len() as i64);
         self.map.store(Arc::new(map));
@@ -195,16 +225,28 @@ impl Topology {
 
     /// Asks one server after another for the map, those that are connected first, until one has an answer.
     async fn refresh(self: &Arc<Self>) {
-        let mut lanes: Vec<_> = self.lanes.lock().values().cloned().collect();
+        let mut lanes: Vec<_> = self.lanes.lock().values().map(|known| Arc::clone(&known.lane)).collect();
         // Any of them knows. Not always the same one is asked, since that one may be cut off, and last one that has
         // fallen silent.
         fastrand::shuffle(&mut lanes);
         lanes.sort_by_key(|lane| (!lane.node.is_connected(), lane.node.is_silent()));
+        let mut failures = Vec::new();
         for lane in lanes {
             match self.ask(&lane.node).await {
                 Ok(ranges) => return self.adopt(&ranges),
-                Err(reason) => debug!(node = %lane.node, reason, "no map of the cluster from this node"),
+                Err(reason) => failures.push(format!("{}: {reason}", lane.node)),
             }
+        }
+        failures.sort_unstable();
+        self.tell_no_map(failures.join("; "));
+    }
+
+    /// Tells why there is no map, unless that was told last.
+    fn tell_no_map(&self, reason: String) {
+        let mut failure = self.failure.lock();
+        if failure.as_ref() != Some(&reason) {
+            warn!(reason, "no server tells the map of the Redis Cluster; trying again");
+            *failure = Some(reason);
         }
     }
 
@@ -232,18 +274,21 @@ impl Topology {
             });
             map.slots[usize::from(range.first)..=usize::from(range.last)].fill(index as u16);
         }
+        *self.failure.lock() = None;
         self.forget_others(&map);
         self.warn_of_clock_skew(&map);
-        if self.map().slots != map.slots || self.map().lanes.len() != map.lanes.len() {
+        if !self.map().is_same(&map) {
             info!(shards = map.lanes.len(), "the map of the Redis Cluster is new");
         }
         self.publish(map);
     }
 
-    /// Lets go of servers that serve nothing any more, but for the seeds.
+    /// Lets go of servers that serve nothing and that nobody wants any more, but for the seeds.
     fn forget_others(&self, map: &SlotMap) {
-        self.lanes.lock().retain(|address, lane| {
-            self.config.url.nodes.contains(address) || map.lanes.iter().any(|kept| Arc::ptr_eq(kept, lane))
+        self.lanes.lock().retain(|address, known| {
+            self.config.url.nodes.contains(address)
+                || known.wanted.elapsed() < FORGET_AFTER
+                || map.lanes.iter().any(|kept| Arc::ptr_eq(kept, &known.lane))
         });
     }
 

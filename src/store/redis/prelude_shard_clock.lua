@@ -3,7 +3,7 @@
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local deadline = tonumber(ARGV[1])
-if deadline > 0 and now > deadline then
+if now > deadline then
   return { now, '' }
 end
 
