@@ -12,7 +12,6 @@ pub(super) struct Bucket {
     period_us: i128,
     pub(super) capacity: i128,
     quantum_us: i128,
-    owed_max: i128,
     /// Token-microseconds missing at `since_us`.
     pub(super) owed: i128,
     since_us: i128,
@@ -24,17 +23,24 @@ impl Bucket {
         let Limit::TokenBucket { rate, period_us, capacity } = *limit else { return None };
         let (rate, period_us, capacity) = (i128::from(rate), i128::from(period_us), i128::from(capacity));
         let quantum_us = quanta(period_us).find(|&quantum_us| {
-            // Both as whole numbers of the smallest unit that a quantum's gain and a token share.
+            // See `unit`.
             let unit = gcd(rate * quantum_us, period_us);
             let fills_us = floor_to(EXACT, quantum_us);
             capacity * (period_us / unit) < EXACT
                 && rate * quantum_us / unit < EXACT
                 && capacity * period_us <= rate * fills_us
         })?;
-        let unit = gcd(rate * quantum_us, period_us);
-        let owed_max = (EXACT * unit).min(rate * floor_to(EXACT, quantum_us));
         let since_us = floor_to(now_us, quantum_us);
-        Some(Self { rate, period_us, capacity, quantum_us, owed_max, owed: 0, since_us })
+        Some(Self { rate, period_us, capacity, quantum_us, owed: 0, since_us })
+    }
+
+    /// The largest amount of which a quantum's gain and a token are both multiples.
+    fn unit(&self) -> i128 {
+        gcd(self.rate * self.quantum_us, self.period_us)
+    }
+
+    fn owed_max(&self) -> i128 {
+        (EXACT * self.unit()).min(self.rate * floor_to(EXACT, self.quantum_us))
     }
 
     /// Whether this one's debt can be read as another's: the same gain in the same quanta.
@@ -45,7 +51,7 @@ impl Bucket {
     /// Takes over what `stored` says is owed at `now_us`.
     pub(super) fn carry(&mut self, stored: &Self, now_us: i128) {
         let stored = stored.at(now_us);
-        self.owed = stored.owed * self.period_us / stored.period_us;
+        self.owed = stored.owed / stored.unit() * self.unit();
         self.since_us = stored.since_us;
     }
 
@@ -87,7 +93,7 @@ impl Bucket {
     }
 
     pub(super) fn charge(&mut self, cost: i128) {
-        self.owed = (self.owed + cost * self.period_us).min(self.owed_max);
+        self.owed = (self.owed + cost * self.period_us).min(self.owed_max());
     }
 
     pub(super) fn refund(&mut self, cost: i128) {
