@@ -1,8 +1,8 @@
 //! The server: listeners and a store in, answers out, until the caller says that it is enough.
 
-use std::{future::Future, io, sync::Arc};
+use std::{future::Future, io, sync::Arc, time::Duration};
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 use tollgate_protocol::{
     limits::{FRAME_BYTES_DEFAULT, INFLIGHT_DEFAULT, ITEMS_DEFAULT},
     ring::RingSecret,
@@ -15,6 +15,9 @@ use crate::{
     policy::{OnUnavailable, PolicyTable},
     store::Store,
 };
+
+/// Longest time that a server waits for its store before it serves.
+const WARM_UP_MAX: Duration = Duration::from_secs(1);
 
 /// Bounds of the connections of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,14 @@ impl Server {
     ) -> Self {
         let terms = Arc::new(Terms::new(config, policies, secret, on_unavailable, metrics));
         Self { config, terms, store: Arc::new(store) }
+    }
+
+    /// Waits until the store can be reached, for a second at most: the first clients are not to be told that it
+    /// cannot. A store that is down does not keep a server from starting.
+    pub async fn warm_up(&self) {
+        if timeout(WARM_UP_MAX, self.store.ready()).await.is_err() {
+            tracing::warn!("the store cannot be reached yet; serving by the policies' verdicts until it can");
+        }
     }
 
     /// Serves clients on `listener`, and health and metrics on `admin`, until `shutdown` is ready; then lets the

@@ -80,6 +80,7 @@ async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, CliError
         let address = admin.local_addr().map_err(CliError::Server)?;
         tracing::info!(%address, "serving health and metrics");
     }
+    server.warm_up().await;
     let address = listener.local_addr().map_err(CliError::Server)?;
     writeln!(out, "listening on {address}")?;
     out.flush()?;

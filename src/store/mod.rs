@@ -23,6 +23,14 @@ pub enum Store {
 }
 
 impl Store {
+    /// Waits until the store can decide.
+    pub async fn ready(&self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.ready().await,
+        }
+    }
+
     /// What a store does besides answering: the embedded one removes expired states.
     pub async fn maintain(&self) -> Infallible {
         match self {

@@ -18,6 +18,9 @@ use super::{
 };
 use crate::{batch::Batch, limit::Decision};
 
+/// Redirections of a call that are followed without a delay. More are a sign of servers that do not agree.
+const REDIRECTS_AT_ONCE: u32 = 3;
+
 /// Delays before a shard that cannot serve a call just now is asked again, doubled from the first to the last.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(5);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(80);
@@ -225,8 +228,11 @@ async fn pursue(
 ) -> (Call, Settled, Vec<Group>) {
     let mut late = Vec::new();
     let mut delay = RETRY_DELAY_MIN;
+    let mut attempts = 0;
     loop {
-        if let Again::Later = again {
+        // The first redirections are followed at once: to where the slot is, from there by ASK, with the text.
+        attempts += 1;
+        if attempts > REDIRECTS_AT_ONCE || matches!(again, Again::Later) {
             sleep(delay).await;
             delay = RETRY_DELAY_MAX.min(2 * delay);
         }

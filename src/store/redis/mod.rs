@@ -31,6 +31,9 @@ pub use url::{ParseRedisUrlError, RedisUrl};
 use self::{lane::Work, topology::Topology};
 use crate::{batch::Batch, clock::Clock, limit::Decision, metrics::Metrics, placement::Placement};
 
+/// How often a store that is waited for is looked at.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
 /// How to reach Redis.
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
@@ -98,6 +101,13 @@ impl RedisStore {
     /// Whether every shard that is needed is connected.
     pub fn is_ready(&self) -> bool {
         self.topology.is_ready()
+    }
+
+    /// Waits until every shard that is needed is connected.
+    pub async fn ready(&self) {
+        while !self.is_ready() {
+            tokio::time::sleep(READY_POLL_INTERVAL).await;
+        }
     }
 
     /// Decides a batch; the decisions are in the order of its items. Takes at most two timeouts of the store:

@@ -193,8 +193,8 @@ impl Call {
 
     /// Adds what changes states; a peek changes none.
     fn add_step(&mut self, request: &Request<'_>, link: Link, field_first: u16) {
-        let Some(operation) = operation_code(request) else { return };
         let rules = self.rules(request.limits);
+        let Some(operation) = operation_code(request) else { return };
         let step = Step { operation, link, rules, field_first, keys: 1, times: 1, cost: request.cost };
         if let Some(&index) = self.step_of_field.get(&field_first) {
             let last = &mut self.steps[index];
