@@ -31,6 +31,7 @@ pub mod config;
 pub mod limit;
 pub mod metrics;
 pub mod net;
+mod pace;
 pub mod placement;
 pub mod policy;
 pub mod server;

@@ -1,6 +1,9 @@
 //! A call from its caller's side: find a route, hand over, wait, and go elsewhere with what was not executed.
 
-use std::{ops::Range, time::Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::mpsc;
 use tollgate_protocol::limits::LINKED_MAX;
@@ -18,10 +21,10 @@ use crate::{
 /// What callers get.
 pub(crate) type Answer = Result<Decision, CheckError>;
 
-/// One request.
-pub(crate) async fn one(servers: &Servers, request: Request<'_>) -> Answer {
+/// One request, which has `time` in all.
+pub(crate) async fn one(servers: &Servers, time: Duration, request: Request<'_>) -> Answer {
     request.verify(None, servers.registry().client_id())?;
-    let deadline = deadline(servers);
+    let deadline = deadline(time);
     loop {
         match servers.submit(&request, deadline) {
             Ok(receiver) => {
@@ -52,17 +55,19 @@ fn lost() -> CheckError {
     CheckError::Ambiguous { server: "its server".into(), reason: Broken::TaskEnded.to_string().into() }
 }
 
-fn deadline(servers: &Servers) -> Instant {
-    tokio::time::Instant::now().into_std() + servers.deadline()
+/// When a call that starts now has had its time.
+fn deadline(time: Duration) -> Instant {
+    tokio::time::Instant::now().into_std() + time
 }
 
-/// `count` requests, each of which `request` makes from its index.
+/// `count` requests that together have `time`, each of which `request` makes from its index.
 pub(crate) async fn many<'a>(
     servers: &Servers,
+    time: Duration,
     count: usize,
     request: impl Fn(usize) -> Request<'a>,
 ) -> Vec<Answer> {
-    let mut call = Many::new(servers, count, request);
+    let mut call = Many::new(servers, time, count, request);
     let valid = call.verify();
     call.submit(valid);
     while call.outstanding > 0 || !call.parked.is_empty() {
@@ -97,12 +102,12 @@ struct Many<'s, F> {
 }
 
 impl<'s, 'a, F: Fn(usize) -> Request<'a>> Many<'s, F> {
-    fn new(servers: &'s Servers, count: usize, request: F) -> Self {
+    fn new(servers: &'s Servers, time: Duration, count: usize, request: F) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         Self {
             servers,
             request,
-            deadline: deadline(servers),
+            deadline: deadline(time),
             answers: vec![Err(lost()); count],
             positions: Vec::with_capacity(count),
             outstanding: 0,

@@ -27,7 +27,10 @@ const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
 /// Each call is done within the client's deadline. Dropping a call's future is safe at any point; the request
 /// may be executed nevertheless.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client {
+    inner: Arc<Inner>,
+    deadline: Duration,
+}
 
 struct Inner {
     servers: Arc<Servers>,
@@ -50,12 +53,26 @@ impl Client {
         Builder::default()
     }
 
+    /// The same client, with another time that a call has in all, within 1 ms and 1 h.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate_client::{CheckError, Client, PolicyRef};
+    /// # async fn example(client: Client, api: PolicyRef) -> Result<(), CheckError> {
+    /// let hasty = client.with_deadline(Duration::from_millis(20));
+    /// let decision = hasty.check(&api, "user:1", 1).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { inner: Arc::clone(&self.inner), deadline: deadline.clamp(DEADLINE_MIN, DEADLINE_MAX) }
+    }
+
     /// The policy of a name in the servers' configuration.
     ///
     /// # Errors
     /// Where no server that was connected so far has announced the name.
     pub fn policy(&self, name: &str) -> Result<PolicyRef, UnknownPolicyError> {
-        self.0.servers.registry().named(name)
+        self.inner.servers.registry().named(name)
     }
 
     /// An inline policy: one [`Limit`](crate::Limit), or up to four that are charged together. All clients
@@ -74,7 +91,7 @@ impl Client {
     /// Where the client has defined 4,096 other policies. A server that refuses the limits is an error of the
     /// calls that use them.
     pub fn define(&self, limits: impl Into<Limits>) -> Result<PolicyRef, DefineError> {
-        self.0.servers.registry().inline(limits.into())
+        self.inner.servers.registry().inline(limits.into())
     }
 
     /// May `cost` pass for `key`? Charges it where it may.
@@ -117,7 +134,10 @@ impl Client {
         keys: &[impl AsRef<[u8]>],
         cost: u64,
     ) -> Vec<Result<Decision, CheckError>> {
-        call::many(&self.0.servers, keys.len(), |index| Request::check(policy, &keys[index]).cost(cost)).await
+        call::many(&self.inner.servers, self.deadline, keys.len(), |index| {
+            Request::check(policy, &keys[index]).cost(cost)
+        })
+        .await
     }
 
     /// Would `cost` pass for `key`? Never charges.
@@ -185,7 +205,7 @@ impl Client {
     /// # Errors
     /// As [`Client::check`].
     pub async fn call(&self, request: Request<'_>) -> Result<Decision, CheckError> {
-        call::one(&self.0.servers, request).await
+        call::one(&self.inner.servers, self.deadline, request).await
     }
 
     /// Asks many requests in as few frames as they fit in. The answers stand in the order of the requests.
@@ -204,14 +224,14 @@ impl Client {
     /// # }
     /// ```
     pub async fn call_many(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, CheckError>> {
-        call::many(&self.0.servers, requests.len(), |index| requests[index]).await
+        call::many(&self.inner.servers, self.deadline, requests.len(), |index| requests[index]).await
     }
 }
 
 /// Names the servers, and no key or secret.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("servers", &self.0.servers.names()).finish_non_exhaustive()
+        f.debug_struct("Client").field("servers", &self.inner.servers.names()).finish_non_exhaustive()
     }
 }
 
@@ -264,11 +284,12 @@ impl Builder {
         for server in 0..count {
             supervisor::start(Arc::clone(&servers), server, stop.clone());
         }
-        let client = Client(Arc::new(Inner { servers, _stop: stop.drop_guard() }));
-        if client.0.servers.wait_for_attempts().await {
+        let inner = Arc::new(Inner { servers, _stop: stop.drop_guard() });
+        let client = Client { inner, deadline: self.deadline };
+        if client.inner.servers.wait_for_attempts().await {
             Ok(client)
         } else {
-            Err(ConnectError::Unreachable { attempts: client.0.servers.attempts() })
+            Err(ConnectError::Unreachable { attempts: client.inner.servers.attempts() })
         }
     }
 

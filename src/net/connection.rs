@@ -1,11 +1,12 @@
 //! One socket: when to read, what to decide, when to write, when to give up.
 //!
 //! One task owns the socket and both of its buffers. It reads only while it has room to answer, decides a
-//! whole read at once, and writes everything that is ready in one call. Reading and writing go on side by side,
+//! whole read at once, up to a bound, and writes everything that is ready in one call. Reading and writing go on side by side,
 //! so that a client which writes before it reads cannot block itself.
 
 use std::{
     cell::RefCell,
+    future::ready,
     io,
     pin::{Pin, pin},
     sync::Arc,
@@ -19,6 +20,7 @@ use futures_util::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::watch,
+    task::yield_now,
     time::{Instant, Sleep, sleep_until},
 };
 use tollgate_protocol::{check::CheckItem, control::GoAwayReason};
@@ -39,6 +41,10 @@ use crate::{
 
 /// No frame is taken while this much output waits for the client to read it.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Most checks of a turn, and most frames: then the other connections of the thread have theirs.
+const TURN_ITEMS_MAX: usize = 4_096;
+const TURN_FRAMES_MAX: usize = 256;
 
 /// Why a connection ended without a last word.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +97,8 @@ struct Connection<'a, R, W> {
     arrived: Instant,
     /// Whether there is no whole frame in the input.
     starved: bool,
+    /// Whether the last turn ended for the sake of others.
+    yields: bool,
     output: BytesMut,
     /// Replies that are in the output. A batch holds its credit until its reply is written.
     unwritten: usize,
@@ -111,6 +119,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             input: Input::new(),
             arrived: now,
             starved: true,
+            yields: false,
             output: BytesMut::new(),
             unwritten: 0,
             inflight: FuturesUnordered::new(),
@@ -122,6 +131,9 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
         let mut timer = pin!(sleep_until(Instant::now() + HELLO_TIMEOUT));
         stage.mark_changed();
         loop {
+            if self.yields {
+                yield_now().await;
+            }
             let now = Instant::now();
             if stage.has_changed().map_err(|_| Lost::Cut)? {
                 self.follow(*stage.borrow_and_update())?;
@@ -140,7 +152,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
                 self.input.make_room();
             }
             // In this order, all that is ready goes out in one write, and goes out before more is read. The last
-            // two arms only wake the task up: what they wait for is asked for at the top of each turn.
+            // three arms only wake the task up: what they wait for is asked for at the top of each turn.
             tokio::select! {
                 biased;
                 Some((stub, decisions)) = self.inflight.next() => self.was_decided(&stub, &decisions),
@@ -150,23 +162,30 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
                 read = self.reader.read_buf(self.input.bytes()), if wants_input => self.was_read(read?),
                 changed = stage.changed() => changed.map(|()| stage.mark_changed()).map_err(|_| Lost::Cut)?,
                 () = &mut timer, if !timer.is_elapsed() => {}
+                () = ready(()), if self.yields => {}
             }
         }
     }
 
-    /// Takes whole frames from the input, as long as there is room for their answers.
+    /// Takes whole frames from the input, as long as there is room for their answers and the turn lasts.
     fn take_frames(&mut self, now: Instant) {
         let bytes_before = self.input.len();
-        self.starved = false;
+        let (mut items, mut frames) = (0, 0);
+        (self.starved, self.yields) = (false, false);
         SCRATCH.with_borrow_mut(|scratch| {
-            while !self.starved && self.has_room() {
+            while !self.starved && !self.yields && self.has_room() {
                 let (input, output) = (self.input.bytes(), &mut self.output);
                 match self.session.receive(input, output, &mut scratch.items, self.arrived) {
                     Ok(Step::Incomplete) => self.starved = true,
                     Ok(Step::Handled) => {}
-                    Ok(Step::Check(request)) => self.decide(request, scratch),
+                    Ok(Step::Check(request)) => {
+                        items += request.batch.items().len();
+                        self.decide(request, scratch);
+                    }
                     Err(violation) => self.log(&violation),
                 }
+                frames += 1;
+                self.yields = !self.starved && (items >= TURN_ITEMS_MAX || frames >= TURN_FRAMES_MAX);
             }
         });
         if self.session.is_greeted() || self.session.is_ending() {
@@ -244,10 +263,10 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
 
     /// A client that said HELLO is somebody's; what never did may be anything that scans ports.
     fn log(&self, violation: &Violation) {
-        if self.session.is_greeted() {
+        if self.session.is_greeted() && self.session.pace().is_due() {
             tracing::warn!("closed for a protocol error: {violation}");
         } else {
-            tracing::debug!("closed for a protocol error before HELLO: {violation}");
+            tracing::debug!("closed for a protocol error: {violation}");
         }
     }
 

@@ -72,7 +72,9 @@ impl Listener {
         let metrics = &self.terms.metrics;
         metrics.connections_total.inc();
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
-            span.in_scope(|| tracing::warn!("refused: {} connections are open", self.connections_max));
+            if self.terms.pace.is_due() {
+                span.in_scope(|| tracing::warn!("refused: {} connections are open", self.connections_max));
+            }
             self.refuse(stream, drain);
             return;
         };

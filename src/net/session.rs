@@ -22,7 +22,7 @@ use tollgate_protocol::{
 };
 
 use super::{tally, terms::Terms, violation::Violation};
-use crate::{batch::Batch, limit::Decision, policy::SessionPolicies};
+use crate::{batch::Batch, limit::Decision, pace::Pace, policy::SessionPolicies};
 
 /// Clients draw their delay before they connect again within this time after a shutdown: they do not all
 /// come at once.
@@ -115,6 +115,11 @@ impl Session {
     /// Whether no more frames are taken.
     pub(crate) fn is_ending(&self) -> bool {
         self.phase == Phase::Ending
+    }
+
+    /// Of the lines that tell of clients which break a rule.
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.terms.pace
     }
 
     /// Most batches that the client may have in flight.

@@ -16,6 +16,7 @@ use tollgate_protocol::{
 use crate::{
     limit::UnsupportedLimit,
     metrics::Metrics,
+    pace::Pace,
     policy::{OnUnavailable, Policy, PolicyTable},
     server::ServerConfig,
 };
@@ -32,6 +33,8 @@ pub(crate) struct Terms {
     pub(crate) policies: Arc<PolicyTable>,
     /// Where everything is counted.
     pub(crate) metrics: Arc<Metrics>,
+    /// Of the lines that tell of clients which break a rule or are refused.
+    pub(crate) pace: Pace,
 }
 
 impl Terms {
@@ -44,7 +47,16 @@ impl Terms {
         metrics: Arc<Metrics>,
     ) -> Self {
         let announced = policies.announce();
-        Self { config, boot_id: fastrand::u64(..), announced, secret, on_unavailable, policies, metrics }
+        Self {
+            config,
+            boot_id: fastrand::u64(..),
+            announced,
+            secret,
+            on_unavailable,
+            policies,
+            metrics,
+            pace: Pace::new(),
+        }
     }
 
     /// After how long an idle connection is closed; `None`: never.

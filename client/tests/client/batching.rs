@@ -247,6 +247,18 @@ async fn a_frame_carries_the_time_that_its_calls_have_left() {
 }
 
 #[tokio::test]
+async fn a_client_with_another_deadline_shares_the_connection() {
+    let server = Server::start().await;
+    let (client, mut connection) = server.connect().await;
+    let api = client.policy("api").unwrap();
+    let hasty = client.with_deadline(PATIENCE / 4);
+    let mut call = pin!(hasty.check(&api, "1", 1));
+    assert!(poll_immediate(&mut call).await.is_none());
+    let budget = Duration::from_micros(connection.checks().await.batch.deadline_us.unwrap());
+    assert!(budget <= PATIENCE / 4, "{budget:?}");
+}
+
+#[tokio::test]
 async fn a_quiet_client_sends_pings() {
     let server = Server::start_with(|hello| hello.idle_ms = 30).await;
     let (_client, mut connection) = server.connect().await;

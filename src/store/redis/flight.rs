@@ -172,6 +172,7 @@ fn judge_error(node: &Node, topology: &Topology, error: &RedisError, asking: boo
         | ServerErrorKind::MasterDown
         | ServerErrorKind::ReadOnly
         | ServerErrorKind::BusyLoading => {
+            node.tell_failed_call(error, "; it is asked again");
             topology.mark_stale();
             Outcome::Again(Again::Later)
         }
@@ -186,7 +187,10 @@ fn judge_error(node: &Node, topology: &Topology, error: &RedisError, asking: boo
 /// An error that says nothing of whether the script ran, but for the few codes that come before it.
 fn failed(node: &Node, topology: &Topology, error: &RedisError) -> Outcome {
     match error.code() {
-        Some("BUSY" | "MISCONF" | "NOREPLICAS") => Outcome::Again(Again::Later),
+        Some("BUSY" | "MISCONF" | "NOREPLICAS") => {
+            node.tell_failed_call(error, "; it is asked again");
+            Outcome::Again(Again::Later)
+        }
         code => {
             node.tell_failed_call(error, "");
             let before_it_ran = matches!(code, Some("OOM" | "NOAUTH" | "WRONGTYPE"));

@@ -22,6 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{info, warn};
 
 use super::{RedisConfig, RedisStoreError, script::Script};
+use crate::pace::Pace;
 
 /// How long a connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -35,9 +36,6 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Commands that wait for the connection's writer.
 const PIPELINE_BUFFER: usize = 1_024;
-
-/// Failed calls are told of no more often than this.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Host and port of a Redis server.
 pub(super) type Address = (String, u16);
@@ -54,12 +52,14 @@ pub(super) struct Node {
     broken: Notify,
     /// Upper bound of the server's clock minus [`Node::elapsed_us`], in microseconds.
     clock_offset_us: AtomicI64,
+    /// By how much that may be too high: the time that the answer took.
+    clock_error_us: AtomicU64,
     /// Calls that were given up since anything last came from it.
     unanswered: AtomicU32,
     /// When the first of them was sent, by [`Node::elapsed_us`].
     silent_since_us: AtomicU64,
-    /// When a failed call may be told of again, by [`Node::elapsed_us`].
-    tell_at_us: AtomicU64,
+    /// Of the lines that tell of failed calls.
+    pace: Pace,
     started: Instant,
 }
 
@@ -96,9 +96,10 @@ impl Node {
             connection: Mutex::new(None),
             broken: Notify::new(),
             clock_offset_us: AtomicI64::new(0),
+            clock_error_us: AtomicU64::new(0),
             unanswered: AtomicU32::new(0),
             silent_since_us: AtomicU64::new(0),
-            tell_at_us: AtomicU64::new(0),
+            pace: Pace::new(),
             started: Instant::now(),
         });
         let stop = CancellationToken::new();
@@ -124,6 +125,13 @@ impl Node {
     pub(super) fn learn_clock(&self, sent: Instant, shard_now_us: u64) {
         let sent_us = (sent - self.started).as_micros() as u64;
         self.clock_offset_us.store(shard_now_us as i64 - sent_us as i64, Ordering::Relaxed);
+        self.clock_error_us.store(sent.elapsed().as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// The earliest and the latest that this server's clock may show now, in microseconds.
+    pub(super) fn shard_now_us(&self) -> (u64, u64) {
+        let latest_us = self.shard_time_us(Duration::ZERO);
+        (latest_us.saturating_sub(self.clock_error_us.load(Ordering::Relaxed)), latest_us)
     }
 
     /// Microseconds since this was started.
@@ -163,9 +171,7 @@ impl Node {
 
     /// Tells of a call that failed, unless one was told of a moment ago: a fault of the server can fail every call.
     pub(super) fn tell_failed_call(&self, error: &RedisError, advice: &str) {
-        let now_us = self.elapsed_us();
-        let next_us = |tell_at_us| (now_us >= tell_at_us).then(|| now_us + TELL_INTERVAL.as_micros() as u64);
-        if self.tell_at_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next_us).is_ok() {
+        if self.pace.is_due() {
             warn!(node = %self, %error, "a script call failed{advice}");
         }
     }

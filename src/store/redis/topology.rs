@@ -294,9 +294,12 @@ impl Topology {
 
     fn warn_of_clock_skew(&self, map: &SlotMap) {
         let connected = map.lanes.iter().filter(|lane| lane.node.is_connected());
-        let times: Vec<u64> = connected.map(|lane| lane.node.shard_time_us(Duration::ZERO)).collect();
-        if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) {
-            let skew_us = last - first;
+        let (earliest, latest): (Vec<u64>, Vec<u64>) = connected.map(|lane| lane.node.shard_now_us()).unzip();
+        if let (Some(latest_of_slowest), Some(earliest_of_fastest)) =
+            (latest.iter().min(), earliest.iter().max())
+        {
+            // What is certain of it: a slow answer is not a fast clock.
+            let skew_us = earliest_of_fastest.saturating_sub(*latest_of_slowest);
             self.metrics.clock_skew_us.set(skew_us as i64);
             if skew_us > CLOCK_SKEW_US_MAX {
                 warn!(skew_us, "the clocks of the shards differ: a failover may let more pass, once");
