@@ -3,6 +3,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::{
     io::{DuplexStream, ReadHalf, WriteHalf, duplex, split},
     task::JoinHandle,
@@ -94,6 +95,22 @@ async fn a_batch_of_many_reads_is_decided() {
     served.client.send(&bytes).await;
     let decisions = served.client.expect_reply(2, items.len()).await;
     assert!(decisions.iter().all(|decision| decision.reason == Reason::UnknownPolicy));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_much_to_ask_does_not_keep_the_others_waiting() {
+    const FRAMES: u32 = 12;
+    let mut busy = open(ServerConfig::default()).await;
+    let mut other = open(ServerConfig::default()).await;
+    let payload = testing::checks(&[(0, "hot"); 4_096], false, None);
+    for id in 2..2 + FRAMES {
+        let bytes = testing::frame(FrameType::Check, id, |out| out.extend_from_slice(&payload));
+        busy.client.send(&bytes).await;
+    }
+    other.client.send(&check(2, "user:1")).await;
+    other.client.expect_reply(2, 1).await;
+    let answered = std::iter::from_fn(|| busy.client.next().now_or_never().flatten()).count();
+    assert!(answered < FRAMES as usize / 2, "{answered} frames were answered first");
 }
 
 /// Counts writes.
