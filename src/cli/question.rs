@@ -32,6 +32,7 @@ pub(super) struct QuestionArgs {
         env = "TOLLGATE_SERVER",
         value_name = "ADDR",
         value_delimiter = ',',
+        value_parser = server_address,
         default_value = "127.0.0.1:7420"
     )]
     server: Vec<String>,
@@ -118,6 +119,16 @@ pub(super) fn run(
     } else {
         answers.iter().map(|answer| asked.outcome(answer)).max().unwrap_or(Outcome::Done)
     })
+}
+
+/// A server's address as it is given on the command line.
+fn server_address(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+    match port {
+        Some(port) if port > 0 => Ok(text.to_owned()),
+        _ => Err("write host:port, e.g. 127.0.0.1:7420".to_owned()),
+    }
 }
 
 async fn connect(servers: Vec<String>, deadline: Duration) -> Result<Client, CliError> {

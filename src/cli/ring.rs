@@ -23,7 +23,9 @@ use crate::{
 /// Print where keys are placed: partition, hash tag, slot, and with a Redis store the shard
 ///
 /// A key's partition depends on the number of partitions and the placement secret, which all servers of a store
-/// share; the partition's hash tag decides the Redis Cluster slot. The shard is asked of the store.
+/// share; the partition's hash tag decides the Redis Cluster slot. A Redis Cluster is asked for the shard. The secret
+/// is TOLLGATE_PLACEMENT_SECRET, or redis.placement_secret of --config: without that of the servers the placement is
+/// another one.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
