@@ -23,7 +23,7 @@ const SEARCH_ROWS_MAX: usize = 1_024;
 const PASS: Duration = Duration::from_secs(1);
 
 /// Parts of a pass. A part is done at once, step by step.
-const PASS_PARTS: usize = 64;
+const PASS_PARTS: usize = 16;
 
 impl MemoryStore {
     /// Removes expired states, in passes of a second, and keeps the gauges.
