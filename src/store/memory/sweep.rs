@@ -19,11 +19,15 @@ const STEP_ROWS_MAX: usize = 256;
 /// Most states that are looked at by one who needs room.
 const SEARCH_ROWS_MAX: usize = 1_024;
 
-/// Time of a pass over all stripes, where there is not more to do.
+/// Time of a pass over all stripes. Above a million states it is longer, so that the sweep stays a small part
+/// of the work.
 const PASS: Duration = Duration::from_secs(1);
 
-/// Parts of a pass. A part is done at once, step by step.
+/// Parts of a pass. A part is done at once, step by step, up to a bound.
 const PASS_PARTS: usize = 16;
+
+/// Most states that are looked at before the next tick: about a million a second.
+const TICK_ROWS_MAX: usize = 65_536;
 
 impl MemoryStore {
     /// Removes expired states, in passes of a second, and keeps the gauges.
@@ -33,9 +37,16 @@ impl MemoryStore {
         loop {
             for part in self.stripes.chunks(STRIPES / PASS_PARTS) {
                 ticks.tick().await;
+                let mut visited = 0;
                 for stripe in part {
-                    while !self.step(&stripe.0).finished {
-                        yield_now().await;
+                    while let Step { finished: false, visited: of_step, .. } = self.step(&stripe.0) {
+                        visited += of_step;
+                        if visited < TICK_ROWS_MAX {
+                            yield_now().await;
+                        } else {
+                            visited = 0;
+                            ticks.tick().await;
+                        }
                     }
                 }
                 self.report();
