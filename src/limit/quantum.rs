@@ -3,6 +3,10 @@
 /// Exponents of the quanta that are tried: 1 us to 10^9 us.
 const EXPONENT_MAX: u8 = 9;
 
+/// 10^0 to 10^9. Every check needs one several times, and a look-up is cheaper than to multiply.
+const POWERS_OF_TEN: [u64; EXPONENT_MAX as usize + 1] =
+    [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
+
 /// A power of ten of microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quantum {
@@ -29,6 +33,6 @@ impl Quantum {
 
     /// The quantum in microseconds.
     pub fn us(self) -> u64 {
-        10u64.pow(u32::from(self.exponent))
+        POWERS_OF_TEN[usize::from(self.exponent)]
     }
 }

@@ -5,13 +5,13 @@ use smallvec::SmallVec;
 use tollgate_protocol::limits::LIMITS_MAX;
 
 use super::{
+    MemoryStore,
     bounds::Bounds,
     stripe::{Key, RowId, Stripe},
 };
-use crate::limit::{Cells, PolicyLimit, State, StateId};
+use crate::limit::{Cells, PolicyLimit, Request, State, StateId};
 
 /// Where the states of a key under some limits are, as long as the generation of its stripe is the same.
-#[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     generation: u64,
     limits: &'a [PolicyLimit],
@@ -40,37 +40,42 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The states of one key. Changes are kept in mind until the group is decided: where there was no room for one
-/// of them, none is to stay.
+/// The states of one key.
 pub(super) struct KeyCells<'a> {
     stripe: &'a mut Stripe,
     key: Key<'a>,
+    places: &'a Places<'a>,
     hasher: &'a RandomState,
     bounds: &'a Bounds,
-    places: Places<'a>,
+    /// Whether there was no room for a state.
+    is_full: bool,
+    /// Whether more than one state may change: where there is no room for one of them, none is to.
+    is_joint: bool,
+    /// States before their joint change.
     before: SmallVec<[(StateId, Option<State>); LIMITS_MAX]>,
-    full: bool,
 }
 
 impl<'a> KeyCells<'a> {
-    /// The states of `key` in its stripe, some of which were found before.
+    /// The states of `key` in its stripe, some of which were found before, for one use by `requests`.
     pub(super) fn new(
         stripe: &'a mut Stripe,
         key: Key<'a>,
-        places: Places<'a>,
-        hasher: &'a RandomState,
-        bounds: &'a Bounds,
+        places: &'a Places<'a>,
+        requests: &[Request<'_>],
+        store: &'a MemoryStore,
     ) -> Self {
-        Self { stripe, key, hasher, bounds, places, before: SmallVec::new(), full: false }
+        let is_joint = !matches!(requests, [Request { limits: [_], .. }]);
+        let (hasher, bounds) = (&store.hasher, &store.bounds);
+        Self { stripe, key, places, hasher, bounds, is_full: false, is_joint, before: SmallVec::new() }
     }
 
     /// Whether there was no room for a state.
     pub(super) fn is_full(&self) -> bool {
-        self.full
+        self.is_full
     }
 
-    /// Takes all changes back, the last one first. This needs no room: only charges add states, and they remove
-    /// none that would have to be added again.
+    /// Takes all joint changes back, the last one first. This needs no room: only charges add states, and they
+    /// remove none that would have to be added again.
     pub(super) fn undo(mut self) {
         for (id, state) in std::mem::take(&mut self.before).into_iter().rev() {
             self.write(self.find(id), id, state);
@@ -89,7 +94,7 @@ impl<'a> KeyCells<'a> {
             (Some(at), Some(state)) => self.stripe.replace(at, state),
             (Some(at), None) => self.stripe.remove(at, self.hasher, self.bounds),
             (None, Some(state)) => {
-                self.full |= !self.stripe.insert(id, self.key, state, self.hasher, self.bounds);
+                self.is_full |= !self.stripe.insert(id, self.key, state, self.hasher, self.bounds);
             }
             (None, None) => {}
         }
@@ -103,7 +108,9 @@ impl Cells for KeyCells<'_> {
 
     fn set(&mut self, id: StateId, state: Option<State>) {
         let at = self.find(id);
-        self.before.push((id, at.and_then(|at| self.stripe.get(at))));
+        if self.is_joint {
+            self.before.push((id, at.and_then(|at| self.stripe.get(at))));
+        }
         self.write(at, id, state);
     }
 }

@@ -1,6 +1,6 @@
 //! The way of a batch through the stripes.
 
-use std::{cell::Cell, ops::Range};
+use std::{cell::RefCell, ops::Range, slice};
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -10,34 +10,37 @@ use tollgate_protocol::reply::Reason;
 use super::{
     MemoryStore,
     cells::{KeyCells, Places},
-    plan::{self, Group, RUN_GROUPS_MAX},
+    plan::{Group, Plan},
     stripe::Stripe,
 };
 use crate::{
     batch::Batch,
-    limit::{self, Decision, Request},
+    limit::{self, Decision, Request, decide::refuse},
     store::refuse_invalid,
 };
 
+/// Most groups that are decided under one lock.
+const RUN_GROUPS_MAX: usize = 32;
+
 thread_local! {
-    /// Memory that the next batch of the thread uses again.
-    static GROUPS: Cell<Vec<Group>> = const { Cell::new(Vec::new()) };
+    /// Its memory is used again by the next batch of the thread.
+    static PLAN: RefCell<Plan> = const { RefCell::new(Plan::new()) };
 }
 
 /// Decides a batch and appends its decisions to `out`.
 pub(super) fn execute(store: &MemoryStore, batch: &Batch, out: &mut Vec<Decision>) {
-    let (first, items) = (out.len(), batch.items().len());
-    // One more, so that a single decision finds room behind them.
-    out.reserve(items + 1);
-    out.extend((0..items).map(|index| batch.undecided(index, Reason::Deadline)));
+    let items = batch.items().len();
     if batch.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        out.extend((0..items).map(|index| batch.undecided(index, Reason::Deadline)));
         return;
     }
-    let mut groups = GROUPS.take();
-    groups.clear();
+    let first = out.len();
+    // One more, so that a decision finds room behind them.
+    out.reserve(items + 1);
+    out.resize(first + items, refuse(Reason::Unavailable));
     let now_us = store.clock.now_us();
-    Execution { store, batch, now_us, searched: false, out, first }.run(&mut groups);
-    GROUPS.set(groups);
+    let execution = Execution { store, batch, now_us, searched: false, out, first };
+    PLAN.with_borrow_mut(|plan| execution.run(plan));
 }
 
 struct Execution<'a> {
@@ -51,79 +54,101 @@ struct Execution<'a> {
     first: usize,
 }
 
+/// A group, what its first item asks, and where the states for that are.
+struct Found<'a> {
+    group: Group,
+    request: Result<Request<'a>, Reason>,
+    places: Places<'a>,
+}
+
 impl<'a> Execution<'a> {
-    fn run(mut self, groups: &mut Vec<Group>) {
+    fn run(mut self, plan: &mut Plan) {
+        plan.clear();
         for items in self.batch.groups() {
-            match refuse_invalid(self.batch, items.clone()) {
-                None => groups.push(Group::new(self.batch, items, &self.store.hasher)),
-                Some(refused) => {
-                    self.out.extend(refused);
-                    self.answer(items);
-                }
+            plan.push(self.batch, items, &self.store.hasher);
+        }
+        for &stripe in plan.stripes() {
+            let mut groups = plan.groups(stripe);
+            while !groups.is_empty() {
+                self.decide_run(stripe, groups.by_ref().take(RUN_GROUPS_MAX));
             }
         }
-        plan::sort(groups);
-        for run in plan::runs(groups) {
-            self.decide_run(run);
+    }
+
+    /// Decides groups of one stripe. All states are found before the first is used: the processor then waits
+    /// for several of them at a time.
+    fn decide_run(&mut self, stripe: usize, groups: impl Iterator<Item = Group>) {
+        let mut stripe = self.store.stripes[stripe].0.lock();
+        let mut run = SmallVec::<[Found<'_>; RUN_GROUPS_MAX]>::new();
+        for group in groups {
+            run.push(self.find(group, &stripe));
         }
+        for found in &run {
+            self.decide_group(found, &mut stripe);
+            self.answer(found.group.items());
+        }
+    }
+
+    /// Finds the states that the first item of a group asks for.
+    fn find(&self, group: Group, stripe: &Stripe) -> Found<'a> {
+        let request = self.batch.request(&self.batch.items()[group.items().start]);
+        let limits = request.map_or(&[][..], |request| request.limits);
+        let places = Places::find(limits, group.key(self.batch), stripe, &self.store.hasher);
+        Found { group, request, places }
     }
 
     /// Moves the decisions at the end to their items.
     fn answer(&mut self, items: Range<usize>) {
         let end = self.first + self.batch.items().len();
-        self.out.copy_within(end.., self.first + items.start);
+        for (decision, item) in (end..self.out.len()).zip(items) {
+            self.out[self.first + item] = self.out[decision];
+        }
         self.out.truncate(end);
     }
 
-    /// Decides groups of one stripe. All states are found before the first is used: the processor then waits
-    /// for several of them at a time.
-    fn decide_run(&mut self, run: &[Group]) {
-        let Some(first) = run.first() else { return };
-        let mut stripe = self.store.stripes[first.stripe()].0.lock();
-        let found: SmallVec<[Places<'_>; RUN_GROUPS_MAX]> =
-            run.iter().map(|group| self.find(group, &stripe)).collect();
-        for (group, places) in run.iter().zip(found) {
-            self.decide_group(group, places, &mut stripe);
-            self.answer(group.items());
+    /// Decides a group. Its decisions are then at the end of `out`.
+    fn decide_group(&mut self, found: &Found<'_>, stripe: &mut MutexGuard<'_, Stripe>) {
+        let batch = self.batch;
+        let items = found.group.items();
+        if items.len() == 1 {
+            match &found.request {
+                Ok(request) => self.decide_valid(slice::from_ref(request), found, stripe),
+                Err(reason) => self.out.push(refuse(*reason)),
+            }
+        } else if let Some(refused) = refuse_invalid(batch, items.clone()) {
+            self.out.extend(refused);
+        } else {
+            let items = &batch.items()[items];
+            let requests: Vec<_> = items.iter().filter_map(|item| batch.request(item).ok()).collect();
+            self.decide_valid(&requests, found, stripe);
         }
     }
 
-    /// Finds the states of a group's key, under the policy of its first item.
-    fn find(&self, group: &Group, stripe: &Stripe) -> Places<'a> {
-        let item = &self.batch.items()[group.items().start];
-        let limits = self.batch.policy(item).map_or(&[][..], |policy| policy.ready());
-        Places::find(limits, group.key(self.batch), stripe, &self.store.hasher)
-    }
-
-    /// Decides a group, once there is room for its states. Its decisions are then at the end of `out`.
-    fn decide_group(&mut self, group: &Group, places: Places<'_>, stripe: &mut MutexGuard<'_, Stripe>) {
-        let batch = self.batch;
-        let items = &batch.items()[group.items()];
-        let requests: SmallVec<[Request<'_>; 1]> =
-            items.iter().filter_map(|item| batch.request(item).ok()).collect();
-        while !self.try_decide(&requests, group, places, stripe) {
+    /// Decides the valid requests of a group, once there is room for their states.
+    fn decide_valid(
+        &mut self,
+        requests: &[Request<'_>],
+        found: &Found<'_>,
+        stripe: &mut MutexGuard<'_, Stripe>,
+    ) {
+        while !self.try_decide(requests, found, stripe) {
             // Others may change the stripe meanwhile: where rows were added or removed, `places` has another
             // generation than the stripe and is not used again.
             if self.searched || !MutexGuard::unlocked(stripe, || self.store.make_room()) {
                 self.searched = true;
-                self.out.extend(group.items().map(|index| batch.undecided(index, Reason::StoreFull)));
+                let items = found.group.items();
+                self.out.extend(items.map(|index| self.batch.undecided(index, Reason::StoreFull)));
                 return;
             }
         }
     }
 
-    /// Decides a group; false, and nothing is done, where there is no room for a new state.
-    fn try_decide(
-        &mut self,
-        requests: &[Request<'_>],
-        group: &Group,
-        places: Places<'_>,
-        stripe: &mut Stripe,
-    ) -> bool {
+    /// Decides the valid requests of a group; false, and nothing is done, where there is no room for a new state.
+    fn try_decide(&mut self, requests: &[Request<'_>], found: &Found<'_>, stripe: &mut Stripe) -> bool {
         let first = self.out.len();
         let now_us = stripe.time_us(self.now_us);
-        let store = self.store;
-        let mut cells = KeyCells::new(stripe, group.key(self.batch), places, &store.hasher, &store.bounds);
+        let key = found.group.key(self.batch);
+        let mut cells = KeyCells::new(stripe, key, &found.places, requests, self.store);
         limit::decide(requests, &mut cells, now_us, self.out);
         let is_full = cells.is_full();
         if is_full {

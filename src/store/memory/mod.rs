@@ -28,6 +28,9 @@
 //! [`MemoryStore::sweep`], and by whoever needs room, who looks at a bounded number of states. What is left is
 //! limited, and never removed: a new key is then answered `store_full`, with the verdict that its policy has
 //! for that, and known keys go on.
+//!
+//! What is removed goes back to the allocator, and so serves the next keys. When the system gets it back is up
+//! to the allocator: glibc's gives back only what lies above all else that is in use.
 
 mod bounds;
 mod cells;

@@ -1,4 +1,4 @@
-//! The order in which a batch is decided: stripe by stripe.
+//! The order in which a batch is decided: stripe by stripe, and within a stripe as in the batch.
 
 use std::ops::Range;
 
@@ -7,25 +7,18 @@ use ahash::RandomState;
 use super::{STRIPES, stripe::Key};
 use crate::batch::Batch;
 
-/// Most groups that are decided under one lock.
-pub(super) const RUN_GROUPS_MAX: usize = 32;
-
-/// Valid items that are linked, or a single one.
+/// Linked items, or a single one.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     key_hash: u64,
+    // A batch comes from a frame, which has less than 2^24 bytes.
     first: u32,
     end: u32,
+    /// The next group of the stripe.
+    next: Option<u32>,
 }
 
 impl Group {
-    /// A group of a batch's items.
-    pub(super) fn new(batch: &Batch, items: Range<usize>, hasher: &RandomState) -> Self {
-        let key = Key::new(batch.key(&batch.items()[items.start]), hasher);
-        // A batch comes from a frame, which has less than 2^24 bytes.
-        Self { key_hash: key.hash, first: items.start as u32, end: items.end as u32 }
-    }
-
     /// The places of the items in their batch.
     pub(super) fn items(&self) -> Range<usize> {
         self.first as usize..self.end as usize
@@ -35,22 +28,84 @@ impl Group {
     pub(super) fn key<'a>(&self, batch: &'a Batch) -> Key<'a> {
         Key { bytes: batch.key(&batch.items()[self.first as usize]), hash: self.key_hash }
     }
+}
 
-    /// The stripe of the key.
-    pub(super) fn stripe(&self) -> usize {
-        (self.key_hash >> 32) as usize % STRIPES
+/// The groups of a batch, chained up by stripe.
+pub(super) struct Plan {
+    groups: Vec<Group>,
+    /// The first and the last group of each stripe.
+    chains: [Option<(u32, u32)>; STRIPES],
+    /// The stripes that have groups, as they came up. Batches take locks in different orders, so that they do
+    /// not queue up one behind the other.
+    stripes: Vec<usize>,
+}
+
+impl Plan {
+    /// No groups.
+    pub(super) const fn new() -> Self {
+        Self { groups: Vec::new(), chains: [None; STRIPES], stripes: Vec::new() }
+    }
+
+    /// Removes all groups and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.groups.clear();
+        for stripe in self.stripes.drain(..) {
+            self.chains[stripe] = None;
+        }
+    }
+
+    /// Adds a group of items of a batch.
+    pub(super) fn push(&mut self, batch: &Batch, items: Range<usize>, hasher: &RandomState) {
+        let key = Key::new(batch.key(&batch.items()[items.start]), hasher);
+        let (stripe, new) = (key.stripe(), self.groups.len() as u32);
+        self.groups.push(Group {
+            key_hash: key.hash,
+            first: items.start as u32,
+            end: items.end as u32,
+            next: None,
+        });
+        match &mut self.chains[stripe] {
+            Some((_, last)) => {
+                self.groups[*last as usize].next = Some(new);
+                *last = new;
+            }
+            chain => {
+                *chain = Some((new, new));
+                self.stripes.push(stripe);
+            }
+        }
+    }
+
+    /// The stripes that have groups.
+    pub(super) fn stripes(&self) -> &[usize] {
+        &self.stripes
+    }
+
+    /// The groups of a stripe.
+    pub(super) fn groups(&self, stripe: usize) -> Chain<'_> {
+        Chain { groups: &self.groups, next: self.chains[stripe].map(|(first, _)| first) }
     }
 }
 
-/// Orders groups by stripe, and within a stripe as in the batch. Batches begin with different stripes, so that
-/// they do not queue up one behind the other.
-pub(super) fn sort(groups: &mut [Group]) {
-    let begin = groups.first().map_or(0, Group::stripe);
-    groups.sort_unstable_by_key(|group| (group.stripe() ^ begin, group.first));
+/// The groups of a stripe, in the order of the batch.
+pub(super) struct Chain<'a> {
+    groups: &'a [Group],
+    next: Option<u32>,
 }
 
-/// The runs of sorted groups: a run is decided under one lock.
-pub(super) fn runs(groups: &[Group]) -> impl Iterator<Item = &[Group]> {
-    let stripes = groups.chunk_by(|a, b| a.stripe() == b.stripe());
-    stripes.flat_map(|groups| groups.chunks(RUN_GROUPS_MAX))
+impl Chain<'_> {
+    /// Whether there is no next one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.next.is_none()
+    }
+}
+
+impl Iterator for Chain<'_> {
+    type Item = Group;
+
+    fn next(&mut self) -> Option<Group> {
+        let group = self.groups[self.next? as usize];
+        self.next = group.next;
+        Some(group)
+    }
 }

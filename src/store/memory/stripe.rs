@@ -4,6 +4,7 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 
 use super::{
+    STRIPES,
     bounds::{Bounds, counted_bytes},
     row::{self, ROW_BYTES_STEP, row_bytes},
     rows::Rows,
@@ -20,6 +21,11 @@ pub(super) struct Key<'a> {
 impl<'a> Key<'a> {
     pub(super) fn new(bytes: &'a [u8], hasher: &RandomState) -> Self {
         Self { bytes, hash: hasher.hash_one(bytes) }
+    }
+
+    /// The number of the key's stripe.
+    pub(super) fn stripe(&self) -> usize {
+        (self.hash >> 32) as usize % STRIPES
     }
 
     /// The hash of one of the key's states.

@@ -19,15 +19,15 @@ const STEP_ROWS_MAX: usize = 256;
 /// Most states that are looked at by one who needs room.
 const SEARCH_ROWS_MAX: usize = 1_024;
 
-/// Time of a pass over all stripes. Above a million states it is longer, so that the sweep stays a small part of the
-/// work.
+/// Time of a pass over all stripes. Above a million states it is longer, so that the sweep stays a small part
+/// of the work.
 const PASS: Duration = Duration::from_secs(1);
 
 /// Parts of a pass. A part is done at once, step by step, up to a bound.
-const PASS_PARTS: usize = 64;
+const PASS_PARTS: usize = 16;
 
 /// Most states that are looked at before the next tick: about a million a second.
-const TICK_ROWS_MAX: usize = 16_384;
+const TICK_ROWS_MAX: usize = 65_536;
 
 impl MemoryStore {
     /// Removes expired states, in passes of a second, and keeps the gauges.

@@ -8,7 +8,7 @@ use tollgate_protocol::limits::KEY_BYTES_MAX;
 use super::*;
 use crate::{
     limit::{self, Cells, Request, State, StateId},
-    store::{memory::plan, refuse_invalid},
+    store::{memory::plan::Plan, refuse_invalid},
 };
 
 /// Policies of the tests; short ones expire between batches, and two share no state although they are equal
@@ -59,16 +59,15 @@ impl Model {
     fn decide(&mut self, batch: &Batch, subject: &Subject) -> Vec<Decision> {
         let now_us = subject.store.clock.now_us();
         let mut out = vec![refuse(Reason::Deadline); batch.items().len()];
-        let mut groups = Vec::new();
+        let mut plan = Plan::new();
         for items in batch.groups() {
-            match refuse_invalid(batch, items.clone()) {
-                Some(refused) => out[items].copy_from_slice(&refused),
-                None => groups.push(Group::new(batch, items, &subject.store.hasher)),
-            }
+            plan.push(batch, items, &subject.store.hasher);
         }
-        plan::sort(&mut groups);
-        for group in groups {
-            out[group.items()].copy_from_slice(&self.decide_group(batch, group.items(), now_us));
+        for group in plan.stripes().iter().flat_map(|&stripe| plan.groups(stripe)) {
+            let items = group.items();
+            let refused = refuse_invalid(batch, items.clone());
+            let decisions = refused.unwrap_or_else(|| self.decide_group(batch, items.clone(), now_us));
+            out[items].copy_from_slice(&decisions);
         }
         out
     }

@@ -1,5 +1,6 @@
 //! The embedded store under a clock that the tests set.
 
+mod allocation;
 mod atomicity;
 mod differential;
 mod reclaim;
@@ -19,7 +20,7 @@ use tollgate_protocol::{
     ring::RingSecret,
 };
 
-use super::{MemoryConfig, MemoryStore, PaddedStripe, plan::Group};
+use super::{MemoryConfig, MemoryStore, PaddedStripe, stripe::Key};
 use crate::{
     batch::Batch,
     clock::Clock,
@@ -123,8 +124,7 @@ impl Subject {
     }
 
     fn stripe_of(&self, key: &[u8]) -> usize {
-        let batch = self.batch(&[check(0, 1, key)]);
-        Group::new(&batch, 0..1, &self.store.hasher).stripe()
+        Key::new(key, &self.store.hasher).stripe()
     }
 
     /// Keys that share a stripe.
