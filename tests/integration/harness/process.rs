@@ -54,8 +54,10 @@ impl Process {
 
     /// Sends a signal by its name, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
-        let kill = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(kill.is_ok_and(|status| status.success()), "kill -{name} {}", self.child.id());
+        // That of the shell: a small system has no other.
+        let kill = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status();
+        assert!(status.is_ok_and(|status| status.success()), "{kill}");
     }
 
     /// Waits for its end; answers its status, what it wrote to the standard output, unless that was taken, and to
