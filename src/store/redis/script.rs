@@ -7,8 +7,9 @@ use std::{
 };
 
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 use tokio::time::Instant;
-use tollgate_protocol::check::Operation;
+use tollgate_protocol::check::{CheckItem, Operation};
 
 use crate::{
     batch::Batch,
@@ -125,16 +126,16 @@ impl Call {
     /// Adds a group of valid items, or answers `false` where it has no room or reads a state by other rules.
     pub(super) fn add(&mut self, work: usize, batch: &Batch, items: Range<usize>) -> bool {
         let group = &batch.items()[items.clone()];
-        let requests = || group.iter().filter_map(|item| batch.request(item).ok());
-        let fields_new: usize = requests().map(|request| request.limits.len()).sum();
+        let requests = valid_requests(batch, group);
+        let fields_new: usize = requests.iter().map(|request| request.limits.len()).sum();
         // An empty call has room for any group: `LINKED_MAX` checks of `LIMITS_MAX` limits each.
         let fits =
             self.fields.len() + fields_new <= FIELDS_MAX && self.steps.len() + group.len() <= STEPS_MAX;
-        if !(fits && requests().all(|request| self.knows_rules(request.limits))) {
+        if !(fits && requests.iter().all(|request| self.knows_rules(request.limits))) {
             return false;
         }
         let start = self.item_fields.len();
-        for (index, (item, request)) in group.iter().zip(requests()).enumerate() {
+        for (index, (item, request)) in group.iter().zip(&requests).enumerate() {
             let link = match group.len() {
                 1 => Link::None,
                 count if index + 1 == count => Link::Last,
@@ -142,7 +143,7 @@ impl Call {
             };
             let field_first = self.add_fields(request.limits, batch.key(item));
             self.item_fields.push(field_first);
-            self.add_step(&request, link, field_first);
+            self.add_step(request, link, field_first);
         }
         self.groups.push(Group { work, items, fields: start..self.item_fields.len() });
         true
@@ -271,9 +272,7 @@ impl Call {
         let mut layout = Vec::new();
         for group in &self.groups {
             let batch = &batches[group.work];
-            let items = batch.items()[group.items.clone()].iter();
-            // Only valid items are added to a call.
-            let requests: Vec<_> = items.filter_map(|item| batch.request(item).ok()).collect();
+            let requests = valid_requests(batch, &batch.items()[group.items.clone()]);
             layout.clear();
             for (request, &first) in requests.iter().zip(&self.item_fields[group.fields.clone()]) {
                 let fields = usize::from(first)..;
@@ -295,6 +294,11 @@ impl Call {
     pub(super) fn items_count(&self) -> usize {
         self.item_fields.len()
     }
+}
+
+/// The requests of a group. Only valid items are added to a call.
+fn valid_requests<'a>(batch: &'a Batch, items: &[CheckItem]) -> SmallVec<[Request<'a>; 1]> {
+    items.iter().filter_map(|item| batch.request(item).ok()).collect()
 }
 
 /// The code of an operation that changes states.
