@@ -40,7 +40,9 @@ impl Run {
         for (code, count) in (0u8..).zip(counts).filter(|&(_, count)| count > 0) {
             match policy {
                 Some(policy) => policy.decisions.add(Reason::from_wire(code), u64::from(count)),
-                None => drop(metrics.unknown_policy.inc_by(u64::from(count))),
+                None => {
+                    metrics.unknown_policy.inc_by(u64::from(count));
+                }
             }
         }
     }

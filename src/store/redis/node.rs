@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Display,
+    io,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
@@ -244,10 +245,7 @@ impl Node {
             self.warn_of_eviction(&mut connection).await;
             Ok(connection)
         };
-        match timeout(4 * CONNECT_TIMEOUT, prepare).await {
-            Ok(result) => result,
-            Err(_) => Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))),
-        }
+        in_time(prepare).await
     }
 
     async fn read_clock(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
@@ -294,11 +292,14 @@ impl Node {
             };
             command.query_async(&mut connection).await
         };
-        match timeout(4 * CONNECT_TIMEOUT, ask).await {
-            Ok(result) => result,
-            Err(_) => Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))),
-        }
+        in_time(ask).await
     }
+}
+
+/// What `exchange` gives, or an error where it takes longer than to connect and ask a few things.
+async fn in_time<T>(exchange: impl Future<Output = Result<T, RedisError>>) -> Result<T, RedisError> {
+    let late = |_| Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
+    timeout(4 * CONNECT_TIMEOUT, exchange).await.unwrap_or_else(late)
 }
 
 impl Display for Node {
