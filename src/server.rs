@@ -19,6 +19,12 @@ use crate::{
 /// Longest time that a server waits for its store before it serves.
 const WARM_UP_MAX: Duration = Duration::from_secs(1);
 
+/// Default of [`ServerConfig::connections_max`].
+pub const CONNECTIONS_DEFAULT: usize = 10_000;
+
+/// Default of [`ServerConfig::idle_ms`].
+pub const IDLE_MS_DEFAULT: u64 = 300_000;
+
 /// Bounds of the connections of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -41,11 +47,11 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            connections_max: 10_000,
+            connections_max: CONNECTIONS_DEFAULT,
             inflight_max: INFLIGHT_DEFAULT as u16,
             frame_bytes_max: FRAME_BYTES_DEFAULT,
             items_max: ITEMS_DEFAULT,
-            idle_ms: 300_000,
+            idle_ms: IDLE_MS_DEFAULT,
         }
     }
 }

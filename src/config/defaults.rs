@@ -7,7 +7,10 @@ use std::{
 
 use tollgate_protocol::limits;
 
-use crate::placement::PARTITIONS_MAX;
+use crate::{
+    placement::PARTITIONS_MAX,
+    server::{CONNECTIONS_DEFAULT, IDLE_MS_DEFAULT},
+};
 
 /// Where clients connect: this machine alone, until an operator says other.
 pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
@@ -34,7 +37,7 @@ const fn number(default: i64, min: i64, max: i64) -> Number {
 }
 
 /// `connection.connections_max`
-pub const CONNECTIONS_MAX: Number = number(10_000, 1, 1_000_000);
+pub const CONNECTIONS_MAX: Number = number(CONNECTIONS_DEFAULT as i64, 1, 1_000_000);
 /// `connection.inflight_max`
 pub const INFLIGHT_MAX: Number = number(limits::INFLIGHT_DEFAULT as i64, 1, u16::MAX as i64);
 /// `connection.frame_bytes_max`
@@ -46,7 +49,7 @@ pub const FRAME_BYTES_MAX: Number = number(
 /// `connection.items_max`
 pub const ITEMS_MAX: Number = number(limits::ITEMS_DEFAULT as i64, 1, 65_536);
 /// `connection.idle_ms`: up to a day.
-pub const IDLE_MS: Number = number(300_000, 1, 86_400_000);
+pub const IDLE_MS: Number = number(IDLE_MS_DEFAULT as i64, 1, 86_400_000);
 /// `memory.bytes_max`: 4 KiB to 1 PiB.
 pub const MEMORY_BYTES_MAX: Number = number(1 << 30, 1 << 12, 1 << 50);
 /// `memory.keys_max`
