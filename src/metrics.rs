@@ -1,6 +1,6 @@
 //! What an operator can see: counters, gauges and histograms in the Prometheus text format.
 //!
-//! Labels are policies, reasons and shards, never keys: their number is bounded by the configuration.
+//! Labels are policies, reasons and kinds of redirection, never keys: their number is bounded by the configuration.
 
 use std::{array, fmt};
 
