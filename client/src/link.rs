@@ -206,5 +206,7 @@ impl Link {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, tollgate_loom))]
+mod loom_tests;
+#[cfg(all(test, not(tollgate_loom)))]
 mod tests;
