@@ -35,9 +35,18 @@ use crate::{
     waiting::{Ask, Call, Waiting},
 };
 
-/// Batches that the client wants in flight on a connection. While they are, the next one gathers: more would
-/// send a busy server smaller batches, fewer would have more requests wait behind a slow one.
-pub(crate) const INFLIGHT_WANTED: usize = 16;
+/// Batches that the client wants in flight on a connection. While they are, the next one gathers.
+///
+/// By figures, the embedded store over loopback, 1,000 tasks on one thread, medians of five runs:
+///
+/// | in flight | M checks/s | p50 us | p99 us |
+/// |---|---|---|---|
+/// | 2 | 1.5 | 652 | 1,206 |
+/// | 4 | 2.2 | 456 | 1,298 |
+/// | 8 | 2.4 | 371 | 2,647 |
+/// | 16 | 2.5 | 389 | 3,439 |
+/// | 32 | 2.4 | 356 | 3,638 |
+pub(crate) const INFLIGHT_WANTED: usize = 8;
 
 /// Id of HELLO; those of other frames rise from it.
 pub(crate) const HELLO_ID: u32 = 1;

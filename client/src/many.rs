@@ -32,17 +32,16 @@ pub(crate) async fn many<'a>(
     let mut call = Many {
         servers,
         request,
-        count,
         deadline: deadline(time),
         shares: Vec::new(),
         unsent: Vec::new(),
-        answers: Vec::new(),
+        answers: Answers { count, known: Vec::new() },
     };
     call.unsent = call.verify();
     loop {
         call.submit();
         if call.is_done() {
-            return call.assemble();
+            return call.answers.known;
         }
         tokio::select! {
             biased;
@@ -64,28 +63,27 @@ type Indices = Vec<usize>;
 struct Many<'s, F> {
     servers: &'s Servers,
     request: F,
-    count: usize,
     deadline: Instant,
     /// What was handed over.
     shares: Vec<(Indices, Ticket)>,
     /// What is to be handed over, in order.
     unsent: Indices,
-    /// Answers to parts of the requests.
-    answers: Vec<(Indices, Vec<Answer>)>,
+    answers: Answers,
 }
 
 impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
     /// Refuses bad requests, each with those it is linked with, and returns the others.
     fn verify(&mut self) -> Indices {
-        let mut valid = Vec::with_capacity(self.count);
+        let mut valid = Vec::with_capacity(self.answers.count);
         let mut start = 0;
-        while start < self.count {
-            let linked = (start..self.count).take_while(|&index| (self.request)(index).linked).count();
-            let group = start..self.count.min(start + linked + 1);
+        while start < self.answers.count {
+            let linked =
+                (start..self.answers.count).take_while(|&index| (self.request)(index).linked).count();
+            let group = start..self.answers.count.min(start + linked + 1);
             start = group.end;
             match self.verify_group(group.clone()) {
                 Ok(()) => valid.extend(group),
-                Err(error) => self.answers.push(refuse(group.collect(), &error)),
+                Err(error) => self.answers.refuse(&group.collect::<Indices>(), &error),
             }
         }
         valid
@@ -105,7 +103,7 @@ impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
 
     fn refuse_unsent(&mut self, error: &CheckError) {
         let unsent = std::mem::take(&mut self.unsent);
-        self.answers.push(refuse(unsent, error));
+        self.answers.refuse(&unsent, error);
     }
 
     /// Hands what is unsent to the connections of its keys. Where there is none it stays.
@@ -140,7 +138,7 @@ impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
             let size = Size::of_group(group.len(), (self.request)(group[0]).key.len());
             if !size.fits_in(&frame) {
                 let error = CheckError::LinkTooLong { requests: group.len() };
-                self.answers.push(refuse(group.to_vec(), &error));
+                self.answers.refuse(group, &error);
                 continue;
             }
             if !(calls.open() + size).fits_in(&frame) {
@@ -163,10 +161,10 @@ impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
                 let tickets = slots.into_iter().map(|slot| Ticket::new(Arc::clone(&route.link), slot));
                 self.shares.extend(parts.into_iter().zip(tickets));
             }
-            Err(PushError::Closed) => self.unsent.extend(parts.into_iter().flatten()),
+            Err(PushError::Closed) => self.send_again(parts.into_iter().flatten()),
             Err(PushError::Full(waiting)) => {
                 let error = self.servers.overload(route.server, waiting);
-                self.answers.extend(parts.into_iter().map(|part| refuse(part, &error)));
+                parts.iter().for_each(|part| self.answers.refuse(part, &error));
             }
         }
     }
@@ -174,42 +172,25 @@ impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
     /// Notes the outcome of what was handed over. What was not executed is unsent again.
     fn take(&mut self, indices: Indices, outcome: Outcome) {
         match outcome {
-            Outcome::One(answer) => self.answers.push((indices, vec![answer])),
-            Outcome::Many(answers) => self.answers.push((indices, answers)),
+            Outcome::One(answer) => self.answers.place(&indices, vec![answer]),
+            Outcome::Many(answers) => self.answers.place(&indices, answers),
             Outcome::NotExecuted => self.send_again(indices),
             Outcome::Failed(error) => {
                 let repeatable = |&index: &usize| may_repeat(&error, &(self.request)(index));
-                let (again, failed) = indices.into_iter().partition(repeatable);
-                self.answers.push(refuse(failed, &error));
+                let (again, failed): (Indices, Indices) = indices.into_iter().partition(repeatable);
+                self.answers.refuse(&failed, &error);
                 self.send_again(again);
             }
         }
     }
 
-    fn send_again(&mut self, indices: Indices) {
+    fn send_again(&mut self, indices: impl IntoIterator<Item = usize>) {
         self.unsent.extend(indices);
         self.unsent.sort_unstable();
     }
 
     fn is_done(&self) -> bool {
         self.unsent.is_empty() && self.shares.is_empty()
-    }
-
-    /// The answers in the order of the requests.
-    fn assemble(mut self) -> Vec<Answer> {
-        if let [(_, answers)] = &mut self.answers[..] {
-            // Each part is in order.
-            return std::mem::take(answers);
-        }
-        let mut ordered = Vec::new();
-        ordered.resize_with(self.count, || None);
-        for (indices, answers) in self.answers {
-            for (index, answer) in indices.into_iter().zip(answers) {
-                ordered[index] = Some(answer);
-            }
-        }
-        // There is one answer for each.
-        ordered.into_iter().flatten().collect()
     }
 }
 
@@ -227,8 +208,38 @@ async fn first_done(shares: &mut Vec<(Indices, Ticket)>) -> (Indices, Outcome) {
     (shares.remove(at).0, outcome)
 }
 
-/// The same error for each of these requests.
-fn refuse(indices: Indices, error: &CheckError) -> (Indices, Vec<Answer>) {
-    let answers = vec![Err(error.clone()); indices.len()];
-    (indices, answers)
+/// The answers to a call.
+struct Answers {
+    /// Requests of the call.
+    count: usize,
+    /// By the indices of the requests, as far as they are known.
+    known: Vec<Answer>,
+}
+
+impl Answers {
+    /// Puts the answers to requests, in order, in their places. Those that follow the ones before, as they mostly do, are moved as a whole.
+    fn place(&mut self, indices: &[usize], answers: Vec<Answer>) {
+        let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return };
+        if first == self.known.len() && last - first == indices.len() - 1 {
+            if self.known.is_empty() {
+                self.known = answers;
+                self.known.reserve_exact(self.count - indices.len());
+            } else {
+                self.known.extend(answers);
+            }
+            return;
+        }
+        if self.known.len() <= last {
+            // Each is replaced by the answer before the call is done.
+            self.known.resize_with(last + 1, || Err(CheckError::BadLink));
+        }
+        for (&index, answer) in indices.iter().zip(answers) {
+            self.known[index] = answer;
+        }
+    }
+
+    /// Gives each of these requests the same error.
+    fn refuse(&mut self, indices: &[usize], error: &CheckError) {
+        self.place(indices, vec![Err(error.clone()); indices.len()]);
+    }
 }
