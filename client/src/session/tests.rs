@@ -6,20 +6,25 @@ use tokio::sync::oneshot;
 use tollgate_protocol::{
     control::Ping,
     frame::{FrameFormat, FrameType},
+    reply::{self, Reason, ReplyItem},
     ring::RingSecret,
 };
 
 use super::*;
-use crate::{request::Request, slots::Outcome, ticket::Ticket};
+use crate::{policy::PolicyRef, request::Request, slots::Outcome, ticket::Ticket};
 
 const DEADLINE: Duration = Duration::from_secs(1);
 
 fn session(now: Instant, idle_ms: u64) -> (Session, oneshot::Receiver<Left>) {
+    session_of(now, idle_ms, 1)
+}
+
+fn session_of(now: Instant, idle_ms: u64, items_max: u64) -> (Session, oneshot::Receiver<Left>) {
     let servers = Arc::new(Servers::new(vec!["server".into()], RingSecret::default(), DEADLINE));
     let hello = HelloOk {
         features: 0,
         frame_bytes_max: 4_096,
-        items_max: 1,
+        items_max,
         inflight_max: 1,
         idle_ms,
         boot_id: 1,
@@ -30,10 +35,17 @@ fn session(now: Instant, idle_ms: u64) -> (Session, oneshot::Receiver<Left>) {
     (session, left)
 }
 
-fn call(session: &Session, now: Instant) -> Ticket {
+fn policy(session: &Session) -> PolicyRef {
     let limit: tollgate_protocol::limit::Limit = "token-bucket:1/1s".parse().unwrap();
-    let policy = session.servers.registry().inline(limit.into()).unwrap();
-    session.servers.submit(&Request::check(&policy, "key"), now + DEADLINE, Waker::noop()).unwrap()
+    session.servers.registry().inline(limit.into()).unwrap()
+}
+
+fn call(session: &Session, now: Instant) -> Ticket {
+    call_of(session, &policy(session), now)
+}
+
+fn call_of(session: &Session, policy: &PolicyRef, now: Instant) -> Ticket {
+    session.servers.submit(&Request::check(policy, "key"), now + DEADLINE, Waker::noop()).unwrap()
 }
 
 /// The outcome, which is there.
@@ -123,4 +135,29 @@ fn no_caller_of_a_dropped_session_waits_for_ever() {
     assert_eq!(outcome(waiting), Outcome::NotExecuted);
     assert_eq!(left.try_recv(), Ok(Left::Broken));
     assert!(servers.routes().live().is_empty());
+}
+
+/// One exchange of frames takes a few; how many calls it carries makes no difference.
+#[test]
+fn a_call_takes_no_allocation() {
+    const CALLS: usize = 100;
+    let now = Instant::now();
+    let (mut session, _left) = session_of(now, 0, CALLS as u64);
+    let policy = policy(&session);
+    let item = ReplyItem { allow: true, degraded: false, reason: Reason::Ok, granted: 0, details: None };
+    let mut exchange = || {
+        let calls: Vec<_> = (0..CALLS).map(|_| call_of(&session, &policy, now)).collect();
+        session.turn(now).unwrap();
+        let id = write(&mut session).last().unwrap().1;
+        let format = FrameFormat { payload_bytes_max: 4_096, checksum: false };
+        format.encode(&mut session.input, FrameType::Reply, id, |out| {
+            reply::put_count(out, CALLS);
+            (0..CALLS).for_each(|_| item.encode(out));
+        });
+        session.turn(now).unwrap();
+        assert!(calls.into_iter().map(outcome).all(|outcome| matches!(outcome, Outcome::One(Ok(_)))));
+    };
+    exchange();
+    let allocations = allocation_counter::measure(exchange).count_total;
+    assert!(allocations < CALLS as u64 / 4, "{allocations} for {CALLS} calls");
 }
