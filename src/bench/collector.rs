@@ -101,3 +101,33 @@ fn add(to: &mut Histogram<u64>, from: &Histogram<u64>) {
     // Both have the same bounds.
     let _ = to.add(from);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(thread: usize, index: Option<usize>, allowed: u64, latency_us: u64) -> Interval {
+        let mut latencies = latencies();
+        latencies.saturating_record(latency_us);
+        Interval { thread, index, tally: Tally { allowed, ..Tally::default() }, latencies }
+    }
+
+    #[test]
+    fn intervals_of_all_threads_are_put_together() {
+        let mut collector = Collector::new(2);
+        collector.take(interval(0, None, 1_000, 9));
+        collector.take(interval(0, Some(0), 1, 10));
+        assert_eq!(collector.latest(), None, "the other thread may still send of it");
+        collector.take(interval(1, Some(0), 2, 30));
+        let first = Slice { tally: Tally { allowed: 3, ..Tally::default() }, p50_us: 10, p99_us: 30 };
+        assert_eq!(collector.latest(), Some(&first));
+        // Nothing came in the second one, and the last thread sends none of the fourth.
+        collector.take(interval(1, Some(2), 4, 50));
+        collector.take(interval(0, Some(3), 8, 70));
+        let Collected { slices, warm_up, total, latencies } = collector.finish(5);
+        let allowed: Vec<_> = slices.iter().map(|slice| slice.tally.allowed).collect();
+        assert_eq!(allowed, [3, 0, 4, 8, 0]);
+        assert_eq!((warm_up.allowed, total.allowed), (1_000, 15));
+        assert_eq!((latencies.len(), latencies.max()), (4, 70));
+    }
+}

@@ -115,3 +115,59 @@ impl Schedule {
         Some(self.due_at(self.taken.fetch_add(1, Ordering::Relaxed)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    fn schedule(past: Duration, calls_per_s: f64, stop: &Stop) -> Pace {
+        let begin = Instant::now() - past;
+        let timeline = Timeline { begin, measure: begin, end: begin + LONG, interval: LONG };
+        Pace::Open(Schedule::start(&timeline, calls_per_s, stop.clone()))
+    }
+
+    #[tokio::test]
+    async fn a_schedule_hands_out_every_call_when_it_is_due() {
+        let stop = Stop::default();
+        let begin = Instant::now();
+        let pace = schedule(Duration::ZERO, 1_000.0, &stop);
+        let mut last = begin;
+        for call in 0..50 {
+            let due = pace.next().await.expect("a call");
+            assert!(due <= Instant::now(), "call {call} came too soon");
+            if call > 0 {
+                let gap = due - last;
+                assert!(gap.abs_diff(Duration::from_millis(1)) < Duration::from_micros(1), "{gap:?}");
+            }
+            last = due;
+        }
+        stop.set();
+        while pace.next().await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn calls_that_nobody_took_are_told() {
+        let stop = Stop::default();
+        let pace = schedule(Duration::from_secs(1), 1_000.0, &stop);
+        pace.next().await.expect("a call");
+        stop.set();
+        while pace.next().await.is_some() {}
+        // All that were due in the second that had passed came at once; some were taken.
+        assert_eq!(pace.next().await, None);
+        let Pace::Open(schedule) = &pace else { panic!("it is open") };
+        let taken = schedule.taken.load(Ordering::Relaxed);
+        assert!(pace.not_sent() + taken >= 1_000, "{} and {taken}", pace.not_sent());
+    }
+
+    #[tokio::test]
+    async fn without_a_schedule_calls_are_due_until_the_end() {
+        let stop = Stop::default();
+        let closed = |end| Pace::Closed { end, stop: stop.clone() };
+        assert!(closed(Instant::now() + LONG).next().await.is_some());
+        assert!(closed(Instant::now()).next().await.is_none());
+        stop.set();
+        assert!(closed(Instant::now() + LONG).next().await.is_none());
+    }
+}

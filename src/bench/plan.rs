@@ -140,3 +140,52 @@ impl Timeline {
         self.end.min(self.measure + self.interval * (index as u32 + 1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::workload::Distribution;
+
+    fn plan(load: Load, connections: usize, duration: Duration) -> Plan {
+        Plan {
+            servers: Vec::new(),
+            policy: PolicyChoice::Named("api".into()),
+            workload: Workload::new(1, Distribution::Hot, 1, 1),
+            connections,
+            load,
+            rate_per_s: None,
+            warm_up: Duration::from_secs(1),
+            duration,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn tasks_are_spread_evenly_over_the_connections() {
+        let second = Duration::from_secs(1);
+        let spread = plan(Load::Calls { tasks: 10 }, 4, second);
+        assert_eq!([0, 1, 2, 3].map(|connection| spread.tasks_of(connection)), [3, 3, 2, 2]);
+        assert_eq!((spread.in_flight(), spread.batch()), (10, 1));
+        let batches = plan(Load::Batches { in_flight: 3, batch: 64 }, 4, second);
+        assert_eq!((batches.in_flight(), batches.batch()), (12, 64));
+    }
+
+    #[test]
+    fn every_instant_is_in_one_interval_and_intervals_are_neither_many_nor_long() {
+        for (duration_ms, count, interval_ms) in
+            [(10, 1, 50), (120, 3, 50), (10_000, 100, 100), (3_600_000, 3_600, 1_000)]
+        {
+            let load = Load::Calls { tasks: 1 };
+            let begin = Instant::now();
+            let timeline = Timeline::new(begin, &plan(load, 1, Duration::from_millis(duration_ms)));
+            assert_eq!(timeline.interval, Duration::from_millis(interval_ms));
+            assert_eq!(timeline.last() + 1, count);
+            assert_eq!(timeline.phase(begin), Phase::WarmUp);
+            assert_eq!(timeline.phase(timeline.measure), Phase::Measured(0));
+            assert_eq!(timeline.phase(timeline.end), Phase::After);
+            let last = timeline.end - Duration::from_nanos(1);
+            assert_eq!(timeline.phase(last), Phase::Measured(count - 1));
+            assert_eq!(timeline.end_of(count - 1), timeline.end);
+        }
+    }
+}

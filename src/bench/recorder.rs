@@ -163,3 +163,60 @@ impl Recorder {
         self.close(None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::bench::{
+        promise::Watch,
+        workload::{Distribution, Workload},
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn calls_are_noted_in_the_interval_of_their_answers_and_timed_from_when_they_were_due() {
+        let begin = Instant::now();
+        let timeline =
+            Timeline { begin, measure: begin + 100 * MS, end: begin + 300 * MS, interval: 100 * MS };
+        let watch = Watch::new(&Workload::new(1, Distribution::Hot, 1, 1));
+        let (closed, mut intervals) = unbounded_channel();
+        let mut recorder = Recorder::new(7, timeline, 1, Monitor::new(watch, 1_000), closed);
+        // When each was due and when it was answered: before, at, and after the measuring.
+        for (due_ms, answered_ms) in [(0, 99), (90, 100), (110, 199), (200, 299), (250, 400), (300, 500)] {
+            let at = |ms| begin + ms * MS;
+            let call = Call { due: at(due_ms), sent: at(answered_ms), answered: at(answered_ms) };
+            recorder.record(call, &[Err(CheckError::ZeroCost)], &[]);
+        }
+        recorder.finish();
+        drop(recorder);
+        let mut seen = Vec::new();
+        while let Some(Interval { thread, index, tally, latencies }) = intervals.blocking_recv() {
+            assert_eq!(thread, 7);
+            // Times are told with three digits.
+            seen.push((index, tally.errors, latencies.len(), latencies.max().div_euclid(1_000)));
+        }
+        assert_eq!(seen, [(None, 1, 1, 99), (Some(0), 2, 2, 89), (Some(1), 1, 2, 150)]);
+    }
+
+    #[test]
+    fn limits_that_are_told_in_two_ways_were_changed() {
+        let (first, second) = ("token-bucket:1/1s", "token-bucket:2/1s");
+        let learn = |told: &[(usize, &str)]| {
+            let mut limits = Limits::default();
+            told.iter().for_each(|(index, limit)| limits.learn(*index, limit.parse().unwrap()));
+            limits
+        };
+        assert!(!learn(&[(0, first), (1, second), (0, first), (9, first)]).changed);
+        assert!(learn(&[(0, first), (0, second)]).changed);
+        let mut merged = learn(&[(0, first)]);
+        merged.merge(&learn(&[(1, second)]));
+        assert!(!merged.changed);
+        merged.merge(&learn(&[(0, second)]));
+        assert!(merged.changed);
+    }
+}

@@ -51,7 +51,7 @@ pub struct Settings {
 
 /// What was measured. Times are those of a whole call: from when it was sent, or with a rate was to be sent, until
 /// all its answers were there.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
     /// Time that was measured, in seconds; shorter than asked where it was ended early.
     pub elapsed_s: f64,

@@ -90,3 +90,27 @@ fn row(name: &str, text: String) -> [String; 2] {
 fn count(count: u64) -> String {
     HumanCount(count).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::Worst;
+
+    #[test]
+    fn the_promise_is_told_as_far_as_it_is_known() {
+        let mut measured = Measured { watched_keys: 3, ..Measured::default() };
+        assert!(promise(&measured).starts_with("-, the limits"));
+        measured.worst_admitted_over_promised = Some(0.0);
+        assert_eq!(promise(&measured), "nothing passed for the 3 watched keys");
+        measured.worst_admitted_over_promised = Some(0.5);
+        measured.worst = Some(Worst {
+            key: "key:00000000".into(),
+            limit: "token-bucket:10/1s".into(),
+            interval_us: 100,
+            admitted: 5,
+            promised: 10,
+        });
+        let text = "at most 0.5000 of it passed: 5 of 10 in 100 us, key:00000000 under token-bucket:10/1s (3 keys watched)";
+        assert_eq!(promise(&measured), text);
+    }
+}

@@ -32,17 +32,22 @@ impl Tally {
     #[inline]
     pub(super) fn count(&mut self, answer: &Result<Decision, CheckError>) {
         match answer {
-            Ok(decision) if decision.degraded => self.degraded += 1,
-            Ok(decision) => match decision.reason {
-                Reason::Ok | Reason::Leased => self.allowed += 1,
-                Reason::Denied | Reason::CostOverLimit => self.denied += 1,
-                Reason::DeniedCached => {
-                    self.denied += 1;
-                    self.denied_cached += 1;
-                }
-                _ => self.errors += 1,
-            },
+            Ok(decision) => self.count_decision(decision.reason, decision.degraded),
             Err(_) => self.errors += 1,
+        }
+    }
+
+    #[inline]
+    fn count_decision(&mut self, reason: Reason, degraded: bool) {
+        match reason {
+            _ if degraded => self.degraded += 1,
+            Reason::Ok | Reason::Leased => self.allowed += 1,
+            Reason::Denied | Reason::CostOverLimit => self.denied += 1,
+            Reason::DeniedCached => {
+                self.denied += 1;
+                self.denied_cached += 1;
+            }
+            _ => self.errors += 1,
         }
     }
 
@@ -70,5 +75,34 @@ pub(super) fn error_text(answer: &Result<Decision, CheckError>) -> Option<String
         Err(error) => Some(error.to_string()),
         Ok(decision) if tally.errors > 0 => Some(format!("the server answers {}", decision.reason.as_str())),
         Ok(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_is_counted_once() {
+        let mut tally = Tally::default();
+        for &reason in Reason::ALL {
+            tally.count_decision(reason, false);
+            tally.count_decision(reason, true);
+        }
+        tally.count(&Err(CheckError::ZeroCost));
+        let each = Reason::ALL.len() as u64;
+        assert_eq!((tally.allowed, tally.denied, tally.denied_cached), (2, 3, 1));
+        assert_eq!((tally.degraded, tally.errors), (each, each - 5 + 1));
+        assert_eq!(tally.decided() + tally.failed(), 2 * each + 1);
+        let mut twice = tally;
+        twice.add(&tally);
+        assert_eq!(twice.decided() + twice.failed(), 2 * (2 * each + 1));
+    }
+
+    #[test]
+    fn errors_are_told_in_words() {
+        let error = CheckError::ZeroCost;
+        assert_eq!(error_text(&Err(error.clone())), Some(error.to_string()));
+        assert!(!is_admitted(&Err(error)));
     }
 }

@@ -205,17 +205,17 @@ pub(super) fn run(args: BenchArgs, out: &mut impl Write) -> Result<Outcome, CliE
     // A file that cannot be written is told before the work, not after it.
     let json = args.json.as_deref().filter(|file| *file != Path::new("-")).map(create).transpose()?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (embedded, store, generator_threads) = match &args.server[..] {
+    let (embedded, store) = match &args.server[..] {
         [] => {
             let config = config(&args)?;
             log::start(config.log)?;
             let embedded = Embedded::start(cores, || serve::server(&config))?;
-            (Some(embedded), Some(store_name(&config.store)), cores.div_ceil(2))
+            (Some(embedded), Some(store_name(&config.store)))
         }
-        _ => (None, None, cores),
+        _ => (None, None),
     };
     let servers = embedded.as_ref().map_or(args.server.clone(), |embedded| vec![embedded.address().into()]);
-    let plan = plan(&args, servers, policy, generator_threads);
+    let plan = plan(&args, servers, policy, cores);
     let report = test(&args, &plan, store)?;
     write(&args, &report, json, out)?;
     Ok(judge(&report))
