@@ -66,4 +66,11 @@ mod tests {
         assert_eq!(promised("sliding-window:10/1s", 950_000), 19);
         assert_eq!(promised("sliding-window:10/1s", 1_000_000), 20);
     }
+
+    #[test]
+    fn huge_limits_promise_for_whole_units_of_time() {
+        // It counts in units of 10 ms, in each of which 10,000,000 are gained.
+        let limit = "token-bucket:1000000007/1s,burst=10000000000000";
+        assert_eq!(promised(limit, 0), 10_000_000_000_000 + 10_000_000);
+    }
 }

@@ -47,16 +47,17 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Ctrl-C ends it early, and what was measured so far is reported.
 #[derive(Args)]
 #[command(after_long_help = "\
-Without --rate each call follows an answer: it shows how much the servers can do. With it calls are sent by a
-schedule whatever the answers, and the time of each counts from when it was due, so that a stall is not hidden.
-Times are those of a whole call, as who waits for it sees them.
+Without --rate each call follows an answer: it shows how much the servers can do. With it calls are
+sent by a schedule whatever the answers, and the time of each counts from when it was due, so that a
+stall is not hidden. Times are those of a whole call, as who waits for it sees them.
 
-The promise: for some keys, the hottest among them, it is noted what passed and when. Of all intervals, the one
-is told in which most passed of what the limits let pass; above 1 the promise is broken.
+The promise: for some keys, the hottest among them, it is noted what passed and when. Of all
+intervals, the one is told in which most passed of what the limits let pass; above 1 the promise is
+broken.
 
---json has one object, among it: checks_per_s (decided checks), allowed, denied, denied_cached, errors, degraded,
-p50_us, p99_us, p999_us, worst_admitted_over_promised (null where the limits are not known), percentiles, series,
-sweep, settings.
+--json has one object, among it: checks_per_s (decided checks), allowed, denied, denied_cached,
+errors, degraded, p50_us, p99_us, p999_us, worst_admitted_over_promised (null where the limits are
+not known), percentiles, series, sweep, settings.
 
 Exit status:
   0  it ran, and the limits were kept
