@@ -22,7 +22,7 @@
 //! | [`clock`] | the embedded store's clock |
 //! | [`metrics`] | what an operator can see |
 //! | [`admin`] | health and metrics over HTTP |
-//! | [`bench`] | the load test |
+//! | [`mod@bench`] | the load test |
 
 pub mod admin;
 pub mod batch;

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
 use tokio::{
-    sync::mpsc::{self, UnboundedReceiver},
+    sync::{
+        mpsc::{self, UnboundedReceiver},
+        oneshot,
+    },
     time::{interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -33,13 +36,10 @@ pub(super) struct Run {
     /// Calls that were due and never sent.
     pub(super) not_sent: u64,
     pub(super) watch: Watch,
-    pub(super) monitor: Monitor,
-    pub(super) limits: Limits,
-    pub(super) first_error: Option<String>,
+    /// What all threads have found.
+    pub(super) found: Found,
     /// CPU time of the process, in seconds.
     pub(super) process_cpu_s: f64,
-    /// CPU time of the threads that make the load, in seconds.
-    pub(super) generator_cpu_s: f64,
 }
 
 /// Puts the load of `plan` on its servers, and measures. Once `interrupted`, it sends nothing more and tells what it
@@ -63,7 +63,7 @@ pub async fn measure(
     };
     let watch = Watch::new(&plan.workload);
     let span = timeline.end - timeline.begin + CALL_DEADLINE;
-    let mut monitor = Monitor::new(watch, span.as_micros() as u64);
+    let monitor = Monitor::new(watch, span.as_micros() as u64);
     let (closed, intervals) = mpsc::unbounded_channel();
     let mut founds = Vec::with_capacity(workers.len());
     for Worker { go, found, .. } in workers {
@@ -75,32 +75,23 @@ pub async fn measure(
     drop(closed);
     let listened = listen(plan, &timeline, intervals, progress, interrupted, &stop).await;
 
-    let (mut limits, mut first_error, mut generator_cpu_s) = (Limits::default(), None, 0.0);
-    for found in founds {
-        let Found { monitor: part, limits: told, first_error: error, cpu_s } =
-            found.await.map_err(|_| BenchError::Lost)?;
-        monitor.merge(&part);
-        limits.merge(&told);
-        first_error = first_error.or(error);
-        generator_cpu_s += cpu_s;
-    }
     let Listened { elapsed, collected, process_cpu_s } = listened;
+    let found = gather(founds, monitor).await?;
     let not_sent = pace.not_sent();
-    Ok(summary::measured(
-        plan,
-        &Run {
-            timeline,
-            elapsed,
-            collected,
-            not_sent,
-            watch,
-            monitor,
-            limits,
-            first_error,
-            process_cpu_s,
-            generator_cpu_s,
-        },
-    ))
+    Ok(summary::measured(plan, &Run { timeline, elapsed, collected, not_sent, watch, found, process_cpu_s }))
+}
+
+/// Puts together what the threads have found; `monitor` has noted nothing yet.
+async fn gather(threads: Vec<oneshot::Receiver<Found>>, monitor: Monitor) -> Result<Found, BenchError> {
+    let mut all = Found { monitor, limits: Limits::default(), first_error: None, cpu_s: 0.0 };
+    for thread in threads {
+        let found = thread.await.map_err(|_| BenchError::Lost)?;
+        all.monitor.merge(&found.monitor);
+        all.limits.merge(&found.limits);
+        all.first_error = all.first_error.or(found.first_error);
+        all.cpu_s += found.cpu_s;
+    }
+    Ok(all)
 }
 
 /// Starts the threads, and waits until all have connected.

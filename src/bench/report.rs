@@ -31,7 +31,8 @@ pub struct Settings {
     pub in_flight: usize,
     /// Checks in a call.
     pub batch: usize,
-    /// Checks a second that were to be sent, whatever the answers; `None`: each call follows an answer.
+    /// Checks a second that were to be sent, whatever the answers; `None`: each call follows an answer. Of a sweep,
+    /// the highest rate that held.
     pub rate_per_s: Option<f64>,
     /// Keys that are drawn from.
     pub keys: u64,

@@ -25,7 +25,7 @@ pub(super) fn measured(plan: &Plan, run: &Run) -> Measured {
     let limits = limits(plan, run);
     let envelopes: Option<Vec<_>> = limits.iter().map(Envelope::of).collect();
     let envelopes = envelopes.filter(|envelopes| !envelopes.is_empty());
-    let worst = envelopes.as_ref().and_then(|envelopes| run.monitor.worst(envelopes));
+    let worst = envelopes.as_ref().and_then(|envelopes| run.found.monitor.worst(envelopes));
     Measured {
         elapsed_s: run.elapsed.as_secs_f64(),
         checks_per_s: per_s(total.decided(), run.elapsed),
@@ -34,14 +34,14 @@ pub(super) fn measured(plan: &Plan, run: &Run) -> Measured {
         denied_cached: total.denied_cached,
         errors: total.errors,
         degraded: total.degraded,
-        first_error: run.first_error.clone(),
+        first_error: run.found.first_error.clone(),
         not_sent: run.not_sent * plan.batch() as u64,
         p50_us: us(50.0),
         p99_us: us(99.0),
         p999_us: us(99.9),
         max_us: us(100.0),
         cpu_us_per_check: per_check_us(run.process_cpu_s),
-        generator_cpu_us_per_check: per_check_us(run.generator_cpu_s),
+        generator_cpu_us_per_check: per_check_us(run.found.cpu_s),
         worst_admitted_over_promised: envelopes
             .as_ref()
             .map(|_| worst.as_ref().map_or(0.0, |worst| worst.ratio())),
@@ -62,8 +62,8 @@ pub(super) fn measured(plan: &Plan, run: &Run) -> Measured {
 fn limits(plan: &Plan, run: &Run) -> Vec<Limit> {
     match &plan.policy {
         PolicyChoice::Inline(limits) => limits.as_slice().to_vec(),
-        PolicyChoice::Named(_) if run.limits.changed => Vec::new(),
-        PolicyChoice::Named(_) => run.limits.known.iter().flatten().copied().collect(),
+        PolicyChoice::Named(_) if run.found.limits.changed => Vec::new(),
+        PolicyChoice::Named(_) => run.found.limits.known.iter().flatten().copied().collect(),
     }
 }
 

@@ -21,12 +21,18 @@ const PRECISION: f64 = 1.05;
 /// Rates that are tried at most.
 const STEPS_MAX: usize = 16;
 
-/// Share of the due checks that must be decided at a rate that holds.
-const DECIDED_MIN: f64 = 0.98;
+/// The lowest rate that is tried, as the same share.
+const LOWEST_SHARE: f64 = 0.01;
+
+/// Share of the due checks that may not have been sent in the end at a rate that holds. They have no time that
+/// could be told.
+const NOT_SENT_MAX: f64 = 0.01;
 
 /// The rates between which the knee is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Bracket {
+    /// No lower rate is tried.
+    lowest: f64,
     /// The highest that held.
     held: Option<f64>,
     /// The lowest that did not.
@@ -34,6 +40,10 @@ struct Bracket {
 }
 
 impl Bracket {
+    fn new(lowest: f64) -> Self {
+        Self { lowest, held: None, failed: None }
+    }
+
     fn note(&mut self, rate: f64, held: bool) {
         if held {
             self.held = Some(self.held.map_or(rate, |other| other.max(rate)));
@@ -49,7 +59,7 @@ impl Bracket {
             // The middle by ratio: rates differ by orders of magnitude.
             (Some(held), Some(failed)) => Some((held * failed).sqrt()),
             (Some(held), None) => Some(held * 2.0),
-            (None, Some(failed)) => Some(failed / 4.0),
+            (None, Some(failed)) => Some(failed / 4.0).filter(|rate| *rate >= self.lowest),
             (None, None) => None,
         }
     }
@@ -70,8 +80,9 @@ pub async fn sweep(
     let p99_max_us = p99_max.as_micros() as u64;
     progress.name("no rate ".into());
     let mut best = measure(&Plan { rate_per_s: None, ..plan.clone() }, progress, interrupted).await?;
-    let (mut bracket, mut steps) = (Bracket::default(), Vec::new());
+    let mut bracket = Bracket::new(best.checks_per_s * LOWEST_SHARE);
     let mut next = Some(best.checks_per_s * FIRST_SHARE).filter(|rate| *rate > 0.0);
+    let mut steps = Vec::new();
     while let Some(rate) = next
         && steps.len() < STEPS_MAX
         && !interrupted.is_cancelled()
@@ -95,9 +106,10 @@ pub async fn sweep(
 }
 
 fn step(rate_per_s: f64, measured: &Measured, p99_max_us: u64) -> SweepStep {
-    let Measured { checks_per_s, p50_us, p99_us, errors, degraded, .. } = *measured;
-    let is_answered = errors == 0 && degraded == 0 && checks_per_s >= rate_per_s * DECIDED_MIN;
-    SweepStep { rate_per_s, checks_per_s, p50_us, p99_us, held: is_answered && p99_us <= p99_max_us }
+    let Measured { checks_per_s, p50_us, p99_us, errors, degraded, not_sent, elapsed_s, .. } = *measured;
+    let is_sent = not_sent as f64 <= rate_per_s * elapsed_s * NOT_SENT_MAX;
+    let held = is_sent && errors == 0 && degraded == 0 && p99_us <= p99_max_us;
+    SweepStep { rate_per_s, checks_per_s, p50_us, p99_us, held }
 }
 
 /// Takes over the worst interval of `other` where it is worse.
@@ -114,7 +126,7 @@ mod tests {
 
     /// The rates that are tried where those up to `knee` hold, and what is found.
     fn search(first: f64, knee: f64) -> (Vec<f64>, Option<f64>) {
-        let (mut bracket, mut tried, mut next) = (Bracket::default(), Vec::new(), Some(first));
+        let (mut bracket, mut tried, mut next) = (Bracket::new(0.5), Vec::new(), Some(first));
         while let Some(rate) = next
             && tried.len() < STEPS_MAX
         {
@@ -136,7 +148,22 @@ mod tests {
 
     #[test]
     fn a_search_for_nothing_ends() {
-        assert_eq!(search(1_000.0, 0.0).1, None);
+        let (tried, found) = search(1_000.0, 0.0);
+        assert!(
+            found.is_none() && tried.len() < STEPS_MAX && tried.iter().all(|rate| *rate >= 0.5),
+            "{tried:?}"
+        );
         assert_eq!(search(1_000.0, f64::INFINITY).0.len(), STEPS_MAX);
+    }
+
+    #[test]
+    fn a_rate_holds_where_all_is_sent_answered_and_in_time() {
+        let good = Measured { checks_per_s: 1_000.0, elapsed_s: 1.0, p99_us: 2_000, ..Measured::default() };
+        let held = |measured: &Measured| step(1_000.0, measured, 2_000).held;
+        assert!(held(&good));
+        assert!(!held(&Measured { p99_us: 2_001, ..good.clone() }));
+        assert!(!held(&Measured { errors: 1, ..good.clone() }));
+        assert!(!held(&Measured { degraded: 1, ..good.clone() }));
+        assert!(!held(&Measured { not_sent: 11, ..good }));
     }
 }

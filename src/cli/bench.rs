@@ -288,7 +288,8 @@ fn test(args: &BenchArgs, plan: &Plan, store: Option<String>) -> Result<Report, 
     })?;
     progress.clear();
     let (measured, sweep) = tested?;
-    let settings = settings(args, plan, store);
+    let rate_per_s = sweep.as_ref().map_or(plan.rate_per_s, |sweep| sweep.knee_per_s);
+    let settings = Settings { rate_per_s, ..settings(args, plan, store) };
     Ok(Report { version: env!("CARGO_PKG_VERSION"), settings, measured, sweep })
 }
 
