@@ -30,6 +30,15 @@ impl Stop {
     }
 }
 
+/// The turn of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// When it was to be sent.
+    pub(super) due: Instant,
+    /// When it may be sent.
+    pub(super) now: Instant,
+}
+
 /// When calls are due.
 #[derive(Clone, Debug)]
 pub(super) enum Pace {
@@ -40,14 +49,17 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// When the next call is due, which is not in the future any more; `None` where there is none.
-    pub(super) async fn next(&self) -> Option<Instant> {
+    /// Waits for the turn of the next call; `None` where there is none.
+    pub(super) async fn next(&self) -> Option<Turn> {
         match self {
             Self::Closed { end, stop } => {
                 let now = Instant::now();
-                (now < *end && !stop.is_set()).then_some(now)
+                (now < *end && !stop.is_set()).then_some(Turn { due: now, now })
             }
-            Self::Open(schedule) => schedule.next().await,
+            Self::Open(schedule) => {
+                let due = schedule.next().await?;
+                Some(Turn { due, now: Instant::now() })
+            }
         }
     }
 
@@ -135,8 +147,8 @@ mod tests {
         let pace = schedule(Duration::ZERO, 1_000.0, &stop);
         let mut last = begin;
         for call in 0..50 {
-            let due = pace.next().await.expect("a call");
-            assert!(due <= Instant::now(), "call {call} came too soon");
+            let Turn { due, now } = pace.next().await.expect("a call");
+            assert!(due <= now, "call {call} came too soon");
             if call > 0 {
                 let gap = due - last;
                 assert!(gap.abs_diff(Duration::from_millis(1)) < Duration::from_micros(1), "{gap:?}");

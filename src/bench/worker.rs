@@ -18,7 +18,7 @@ use tokio::{
 use tollgate_client::{Client, ConnectError, DefineError, PolicyRef, UnknownPolicyError};
 
 use super::{
-    pace::Pace,
+    pace::{Pace, Turn},
     plan::{Load, Plan, PolicyChoice, Timeline},
     promise::{Monitor, Watch},
     recorder::{Call, Interval, Limits, Recorder},
@@ -193,8 +193,7 @@ impl Caller {
                 keys.push(Key::new(index));
                 watched.extend(self.watch.slot(index).map(|slot| (position, slot)));
             }
-            let Some(due) = self.pace.next().await else { return };
-            let sent = Instant::now();
+            let Some(Turn { due, now: sent }) = self.pace.next().await else { return };
             let answers = client.check_many(policy, &keys, self.workload.cost()).await;
             let call = Call { due, sent, answered: Instant::now() };
             self.recorder.borrow_mut().record(call, &answers, &watched);
@@ -203,10 +202,9 @@ impl Caller {
 
     async fn call_one_by_one(mut self) {
         let Connection { client, policy, .. } = &self.connection;
-        while let Some(due) = self.pace.next().await {
+        while let Some(Turn { due, now: sent }) = self.pace.next().await {
             let Some(index) = self.stream.next() else { return };
             let watched = self.watch.slot(index).map(|slot| (0, slot));
-            let sent = Instant::now();
             let answer = client.check(policy, Key::new(index), self.workload.cost()).await;
             let call = Call { due, sent, answered: Instant::now() };
             self.recorder.borrow_mut().record(call, &[answer], watched.as_slice());
