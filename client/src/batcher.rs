@@ -3,7 +3,8 @@
 //!
 //! The order of calls: requests are appended to [`Batcher::ready`]; [`Batcher::encode`] writes as many frames as
 //! the credit allows; [`Batcher::written`] says how far they have left; [`Batcher::handle`] takes each frame of
-//! the server; [`Batcher::expire`] fails what is late; [`Batcher::close`] ends it all.
+//! the server; [`Batcher::expire`] fails what is late; [`Batcher::close`] ends it all. Whatever is done meanwhile is
+//! appended to [`Batcher::done`].
 
 use std::{
     sync::Arc,
@@ -27,21 +28,34 @@ use tollgate_protocol::{
 use crate::{
     decision::Decision,
     error::{Broken, CheckError},
-    pending::{Batch, Failure, Outcome, Pending, earliest},
-    policy::{PolicyId, Registry},
+    pending::{Batch, Pending, earliest},
+    policy::Registry,
+    slots::{Answer, Done, Outcome},
     table::Table,
-    waiting::{Ask, Group, Waiting},
+    waiting::{Ask, Call, Waiting},
 };
 
-/// Batches that the client wants in flight on a connection. While they are, the next one gathers: more would
-/// send a busy server smaller batches, fewer would have more requests wait behind a slow one.
-pub(crate) const INFLIGHT_WANTED: usize = 16;
+/// Batches that the client wants in flight on a connection. While they are, the next one gathers.
+///
+/// By figures, the embedded store over loopback, 1,000 tasks on one thread, medians of five runs:
+///
+/// | in flight | M checks/s | p50 us | p99 us |
+/// |---|---|---|---|
+/// | 2 | 1.5 | 652 | 1,206 |
+/// | 4 | 2.2 | 456 | 1,298 |
+/// | 8 | 2.4 | 371 | 2,647 |
+/// | 16 | 2.5 | 389 | 3,439 |
+/// | 32 | 2.4 | 356 | 3,638 |
+pub(crate) const INFLIGHT_WANTED: usize = 8;
 
 /// Id of HELLO; those of other frames rise from it.
 pub(crate) const HELLO_ID: u32 = 1;
 
 /// A connection is given up at this id, so that ids never wrap: the frames of one wake-up still fit above it.
 const IDS_MAX: u32 = u32::MAX - 16 * DEFINITIONS_MAX as u32;
+
+/// The payload of a REPLY to no item.
+const NO_ITEMS: &[u8] = &[0];
 
 /// What a frame of the server asks of the connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,31 +68,44 @@ pub(crate) enum Event {
     Announced(String),
 }
 
-/// Why no more of a call went into a frame.
-enum Stop {
-    CallDone,
-    FrameFull,
-    Refuse(Group, CheckError),
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     server: Arc<str>,
-    format: FrameFormat,
+    frames: Frames,
     items_max: usize,
     inflight_max: usize,
     /// Requests that were handed over and are not sent.
     pub(crate) ready: Waiting,
+    /// Outcomes that are to be handed over.
+    pub(crate) done: Vec<Done>,
     pending: Pending,
     table: Table,
     encoder: CheckEncoder,
-    last_id: u32,
     ping_id: Option<u32>,
     /// Whether no new frame may be sent.
     leaving: bool,
-    encoded_bytes: u64,
     written_bytes: u64,
+}
+
+/// The frames to the server.
+#[derive(Debug)]
+struct Frames {
+    format: FrameFormat,
+    last_id: u32,
+    /// All that were appended so far.
+    bytes: u64,
+}
+
+impl Frames {
+    /// Appends a frame and returns its id.
+    fn append(&mut self, kind: FrameType, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) -> u32 {
+        let start = out.len();
+        self.last_id += 1;
+        self.format.encode(out, kind, self.last_id, write);
+        self.bytes += (out.len() - start) as u64;
+        self.last_id
+    }
 }
 
 impl Batcher {
@@ -88,26 +115,26 @@ impl Batcher {
             return Err(Broken::Features(hello.features));
         }
         let whole = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        let format = FrameFormat { payload_bytes_max: whole(hello.frame_bytes_max), checksum: false };
         Ok(Self {
             table: Table::new(Arc::clone(&server), registry, hello.policies),
             server,
-            format: FrameFormat { payload_bytes_max: whole(hello.frame_bytes_max), checksum: false },
+            frames: Frames { format, last_id: HELLO_ID, bytes: 0 },
             items_max: whole(hello.items_max),
             inflight_max: whole(hello.inflight_max).min(INFLIGHT_WANTED),
             ready: Waiting::default(),
+            done: Vec::new(),
             pending: Pending::default(),
             encoder: CheckEncoder::default(),
-            last_id: HELLO_ID,
             ping_id: None,
             leaving: false,
-            encoded_bytes: 0,
             written_bytes: 0,
         })
     }
 
     /// Format of the frames in both directions.
     pub(crate) fn format(&self) -> FrameFormat {
-        self.format
+        self.frames.format
     }
 
     /// Whether a batch may be sent now.
@@ -127,13 +154,13 @@ impl Batcher {
 
     /// Whether the ids are used up, so that another connection is needed.
     pub(crate) fn is_used_up(&self) -> bool {
-        self.last_id >= IDS_MAX
+        self.frames.last_id >= IDS_MAX
     }
 
     /// Goes on as if nearly all ids had been used.
-    #[cfg(test)]
+    #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn use_up_ids(&mut self) {
-        self.last_id = IDS_MAX;
+        self.frames.last_id = IDS_MAX;
     }
 
     /// The earliest time at which [`Batcher::expire`] may have something to do.
@@ -149,91 +176,63 @@ impl Batcher {
     }
 
     fn encode_batch(&mut self, now: Instant, out: &mut BytesMut) {
-        let mut batch = Batch::default();
+        let mut batch = self.pending.start();
         let mut last_deadline = now;
-        while let Some(deadline) = self.ready.front().map(|call| call.deadline) {
-            if deadline <= now {
-                self.ready.fail_front(&self.late());
-                continue;
-            }
-            let (taken, stop) = self.encode_call(&mut batch, out);
-            if taken > 0
-                && let Some(waiter) = self.ready.take_waiter(taken)
-            {
-                batch.push_waiter(waiter, deadline);
-                last_deadline = last_deadline.max(deadline);
-            }
-            match stop {
-                Stop::CallDone => {}
-                Stop::Refuse(group, error) => self.ready.fail_group(group, &Failure::Final(error)),
-                Stop::FrameFull => break,
+        while let Some(&call) = self.ready.front() {
+            if call.deadline <= now {
+                self.ready.take_front();
+                self.done.push(Done { slot: call.slot, outcome: self.late() });
+            } else if batch.is_empty() || self.fits(&call) {
+                self.encode_call(&mut batch, out);
+                last_deadline = last_deadline.max(call.deadline);
+            } else {
+                break;
             }
         }
-        if batch.len() > 0 {
+        if batch.items() > 0 {
             self.finish_batch(batch, last_deadline - now, out);
+            return;
         }
+        // All calls were late or refused whole.
+        let completed = batch.complete(NO_ITEMS, |ask, item| answer(&self.table, ask, item), &mut self.done);
+        debug_assert!(completed.is_ok());
+        self.pending.recycle(batch);
     }
 
-    /// Encodes requests of the call at the front, and says how many and why no more.
-    fn encode_call(&mut self, batch: &mut Batch, out: &mut BytesMut) -> (usize, Stop) {
-        let count = self.ready.front().map_or(0, |call| call.waiter.count());
-        let mut taken = 0;
-        while taken < count {
-            let group = self.ready.front_group();
-            if let Err(error) = self.learn_front(group, out) {
-                return (taken, Stop::Refuse(group, error));
-            }
-            if !self.fits(group) {
-                let stop = if batch.len() > 0 {
-                    Stop::FrameFull
-                } else {
-                    Stop::Refuse(group, CheckError::LinkTooLong { requests: group.count })
-                };
-                return (taken, stop);
-            }
-            self.encode_group(group, batch);
-            taken += group.count;
-        }
-        (taken, Stop::CallDone)
+    /// Whether a call fits in the frame with what is there already. Alone it does: callers see to that.
+    fn fits(&self, call: &Call) -> bool {
+        self.encoder.count() + call.size.requests <= self.items_max
+            && self.encoder.payload_bytes_max() + call.size.bytes_max <= self.frames.format.payload_bytes_max
     }
 
-    /// Makes the policies of a group usable.
-    fn learn_front(&mut self, group: Group, out: &mut BytesMut) -> Result<(), CheckError> {
-        for index in 0..group.count {
-            let policy = self.ready.policy(index);
-            if self.table.alias(policy).is_some() {
-                continue;
-            }
-            if let Some(define) = self.table.learn(policy)? {
-                let id = self.append(FrameType::Define, out, |out| define.encode(out));
-                self.table.sent(id, policy);
+    /// Encodes the call at the front, without the groups whose policies cannot be used.
+    fn encode_call(&mut self, batch: &mut Batch, out: &mut BytesMut) {
+        let Some((call, asks, mut keys)) = self.ready.take_front() else { return };
+        for group in asks.chunk_by(|ask, _| ask.linked) {
+            let learnt = group.iter().try_for_each(|ask| learn(&mut self.table, ask, &mut self.frames, out));
+            for ask in group {
+                let key;
+                (key, keys) = keys.split_at(usize::from(ask.key_bytes));
+                match (&learnt, self.table.alias(ask.policy)) {
+                    (Ok(()), Some(alias)) => {
+                        let Ask { operation, cost, linked, .. } = *ask;
+                        self.encoder.push(&Item { operation, alias, cost, key, linked });
+                        batch.push_ask(*ask);
+                    }
+                    (Err(error), _) => batch.push_refusal(error.clone()),
+                    (Ok(()), None) => batch.push_refusal(self.table.unknown(ask.policy)),
+                }
             }
         }
-        Ok(())
-    }
-
-    fn fits(&self, group: Group) -> bool {
-        self.encoder.count() + group.count <= self.items_max
-            && self.encoder.payload_bytes_max() + group.bytes_max <= self.format.payload_bytes_max
-    }
-
-    fn encode_group(&mut self, group: Group, batch: &mut Batch) {
-        for _ in 0..group.count {
-            let Some((ask, key)) = self.ready.take_ask() else { return };
-            // Every policy of the group was learnt.
-            let Some(alias) = self.table.alias(ask.policy) else { return };
-            let Ask { operation, cost, linked, .. } = ask;
-            self.encoder.push(&Item { operation, alias, cost, key, linked });
-            batch.push_policy(ask.policy);
-        }
+        batch.push_call(&call);
     }
 
     fn finish_batch(&mut self, mut batch: Batch, budget: Duration, out: &mut BytesMut) {
         let deadline_us = u64::try_from(budget.as_micros()).unwrap_or(varint::VALUE_MAX).max(1);
-        let mut encoder = std::mem::take(&mut self.encoder);
-        batch.id = self.append(FrameType::Check, out, |out| encoder.finish(out, true, Some(deadline_us)));
-        batch.end = self.encoded_bytes;
-        self.encoder = encoder;
+        let encoder = &mut self.encoder;
+        let id =
+            self.frames.append(FrameType::Check, out, |out| encoder.finish(out, true, Some(deadline_us)));
+        (batch.id, batch.end) = (id, self.frames.bytes);
         self.pending.push(batch);
     }
 
@@ -244,16 +243,8 @@ impl Batcher {
 
     /// Appends a PING.
     pub(crate) fn ping(&mut self, out: &mut BytesMut) {
-        let payload = ping_payload(self.last_id + 1);
-        self.ping_id = Some(self.append(FrameType::Ping, out, |out| payload.encode(out)));
-    }
-
-    fn append(&mut self, kind: FrameType, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) -> u32 {
-        let start = out.len();
-        self.last_id += 1;
-        self.format.encode(out, kind, self.last_id, write);
-        self.encoded_bytes += (out.len() - start) as u64;
-        self.last_id
+        let payload = ping_payload(self.frames.last_id + 1);
+        self.ping_id = Some(self.frames.append(FrameType::Ping, out, |out| payload.encode(out)));
     }
 
     /// Notes that `bytes` more of what was encoded have left.
@@ -289,11 +280,9 @@ impl Batcher {
     }
 
     fn reply(&mut self, frame: &Frame) -> Result<(), Broken> {
-        let expected = self.pending.items(frame.id).ok_or_else(|| unexpected(frame))?;
-        let items = reply::decode(&frame.payload, expected)?;
-        if let Some(batch) = self.pending.take(frame.id) {
-            batch.complete(|policy, index| outcome(&self.table, policy, &items[index]));
-        }
+        let batch = self.pending.get(frame.id).ok_or_else(|| unexpected(frame))?;
+        batch.complete(&frame.payload, |ask, item| answer(&self.table, ask, item), &mut self.done)?;
+        self.pending.remove(frame.id);
         Ok(())
     }
 
@@ -310,7 +299,7 @@ impl Batcher {
     fn go_away(&mut self, go_away: GoAway) -> Event {
         self.leave();
         for batch in self.pending.take_above(go_away.last_id) {
-            batch.fail(&Failure::NotExecuted);
+            batch.fail(&Outcome::NotExecuted, &mut self.done);
         }
         Event::GoAway(Duration::from_millis(go_away.reconnect_within_ms))
     }
@@ -318,36 +307,50 @@ impl Batcher {
     /// Sends nothing new from now on; what is ready goes to other connections.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
-        self.ready.fail_all(&Failure::NotExecuted);
+        self.ready.take_all(|slot| self.done.push(Done { slot, outcome: Outcome::NotExecuted }));
     }
 
     /// Fails the calls whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
-        self.ready.expire(now, &self.late());
-        self.pending.expire(now, &self.server);
+        let late = self.late();
+        self.ready.expire(now, |slot| self.done.push(Done { slot, outcome: late.clone() }));
+        let sent = CheckError::Deadline { server: Arc::clone(&self.server), sent: true };
+        self.pending.expire(now, &Outcome::Failed(sent), &mut self.done);
     }
 
-    fn late(&self) -> Failure {
-        Failure::Final(CheckError::Deadline { server: Arc::clone(&self.server), sent: false })
+    fn late(&self) -> Outcome {
+        Outcome::Failed(CheckError::Deadline { server: Arc::clone(&self.server), sent: false })
     }
 
     /// Ends it: a batch that has not left whole was not executed, any other may have been.
     pub(crate) fn close(&mut self, reason: &Arc<str>) {
         self.leave();
         let (server, reason) = (Arc::clone(&self.server), Arc::clone(reason));
-        let ambiguous = Failure::Final(CheckError::Ambiguous { server, reason });
+        let ambiguous = Outcome::Failed(CheckError::Ambiguous { server, reason });
         for batch in self.pending.take_above(0) {
             let left = batch.end <= self.written_bytes;
-            batch.fail(if left { &ambiguous } else { &Failure::NotExecuted });
+            batch.fail(if left { &ambiguous } else { &Outcome::NotExecuted }, &mut self.done);
         }
     }
 }
 
-fn outcome(table: &Table, policy: PolicyId, item: &reply::ReplyItem) -> Outcome {
-    if item.reason == Reason::UnknownPolicy {
-        return Err(Failure::Final(table.unknown(policy)));
+/// Makes the policy of a request usable.
+fn learn(table: &mut Table, ask: &Ask, frames: &mut Frames, out: &mut BytesMut) -> Result<(), CheckError> {
+    if table.alias(ask.policy).is_none()
+        && let Some(define) = table.learn(ask.policy)?
+    {
+        let id = frames.append(FrameType::Define, out, |out| define.encode(out));
+        table.sent(id, ask.policy);
     }
-    Ok(Decision::from_reply(item, table.limits(policy)))
+    Ok(())
+}
+
+#[inline]
+fn answer(table: &Table, ask: &Ask, item: &reply::ReplyItem) -> Answer {
+    if item.reason == Reason::UnknownPolicy {
+        return Err(table.unknown(ask.policy));
+    }
+    Ok(Decision::from_reply(item, ask, table.limits(ask.policy)))
 }
 
 /// The opaque bytes of a PING: its id, so that no other PONG is taken for its answer.

@@ -9,6 +9,7 @@ use crate::{
     call,
     decision::Decision,
     error::{CheckError, ConnectError, DefineError, UnknownPolicyError},
+    many,
     policy::PolicyRef,
     request::Request,
     servers::Servers,
@@ -134,7 +135,7 @@ impl Client {
         keys: &[impl AsRef<[u8]>],
         cost: u64,
     ) -> Vec<Result<Decision, CheckError>> {
-        call::many(&self.inner.servers, self.deadline, keys.len(), |index| {
+        many::many(&self.inner.servers, self.deadline, keys.len(), |index| {
             Request::check(policy, &keys[index]).cost(cost)
         })
         .await
@@ -224,7 +225,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn call_many(&self, requests: &[Request<'_>]) -> Vec<Result<Decision, CheckError>> {
-        call::many(&self.inner.servers, self.deadline, requests.len(), |index| requests[index]).await
+        many::many(&self.inner.servers, self.deadline, requests.len(), |index| requests[index]).await
     }
 }
 

@@ -8,7 +8,7 @@ use tollgate_protocol::{
     reply::{Reason, ReplyItem},
 };
 
-use crate::request::Request;
+use crate::waiting::Ask;
 
 /// The answer to a request. A denial is a decision, never an error.
 ///
@@ -40,15 +40,15 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The decision in a reply; `limits` are those of the policy, as far as they are known.
-    pub(crate) fn from_reply(item: &ReplyItem, limits: &[Limit]) -> Self {
+    /// The decision in the reply to a request; `limits` are those of its policy, as far as they are known.
+    pub(crate) fn from_reply(item: &ReplyItem, ask: &Ask, limits: &[Limit]) -> Self {
         let details = item.details.as_ref();
         let limit_index = details.map(|details| details.limit_index);
         Self {
             allowed: item.allow,
             reason: item.reason,
             degraded: item.degraded,
-            granted: item.granted,
+            granted: granted(item, ask),
             remaining: details.map(|details| details.remaining),
             reset_after: details.map(|details| Duration::from_micros(details.reset_after_us)),
             retry_after: details.and_then(|details| details.retry_after_us).map(Duration::from_micros),
@@ -56,15 +56,14 @@ impl Decision {
             limit: limit_index.and_then(|index| limits.get(usize::from(index)).copied()),
         }
     }
+}
 
-    /// Fills in what the wire leaves to the client: a whole grant is not sent.
-    pub(crate) fn granted_for(mut self, request: &Request<'_>) -> Self {
-        self.granted = match request.operation {
-            Operation::Refund | Operation::Reset => 0,
-            _ if self.reason == Reason::Partial => self.granted,
-            _ if self.allowed => request.cost,
-            _ => 0,
-        };
-        self
+/// What may pass. The wire leaves it to the client: only a part of a cost is sent.
+fn granted(item: &ReplyItem, ask: &Ask) -> u64 {
+    match ask.operation {
+        Operation::Refund | Operation::Reset => 0,
+        _ if item.reason == Reason::Partial => item.granted,
+        _ if item.allow => ask.cost,
+        _ => 0,
     }
 }

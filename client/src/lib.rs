@@ -67,13 +67,17 @@ mod decision;
 mod error;
 mod keepalive;
 mod link;
+mod many;
 mod pending;
 mod policy;
 mod request;
 mod servers;
 mod session;
+mod slots;
 mod supervisor;
+mod sync;
 mod table;
+mod ticket;
 mod waiting;
 
 pub use tollgate_protocol::{

@@ -1,32 +1,40 @@
-//! What callers and a connection's task share: the queue from one to the other.
+//! What callers and a connection's task share: the queue from one to the other, and the outcomes on their way back.
 
-use std::time::Instant;
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, Waker},
+    time::Instant,
+};
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tollgate_protocol::limits::ITEMS_DEFAULT;
+use tollgate_protocol::{check::CheckEncoder, hello::HelloOk, limits::ITEMS_DEFAULT};
 
 use crate::{
     request::Request,
-    waiting::{Call, Waiting},
+    slots::{Done, Outcome, SlotId, Slots},
+    sync::Mutex,
+    waiting::{Size, Waiting},
 };
 
 /// Most requests that wait for one connection when a call comes.
 const WAITING_MAX: usize = 64 * ITEMS_DEFAULT;
 
 /// The way to a live connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Link {
-    queue: Mutex<Queue>,
-    wake: Notify,
+    /// The most that a call may take.
+    frame: Size,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct State {
     waiting: Waiting,
     /// Requests that the task has taken over and not sent.
     ready: usize,
+    slots: Slots,
     rest: Rest,
+    /// Of the task, where it waits for a call.
+    task: Option<Waker>,
     closed: bool,
 }
 
@@ -62,75 +70,143 @@ pub(crate) enum PushError {
 }
 
 impl Link {
-    /// Queues a call of one request.
-    pub(crate) fn push(&self, request: &Request<'_>, call: Call) -> Result<(), PushError> {
-        self.push_with(|waiting| {
-            let deadline = call.deadline;
-            waiting.push_request(request);
-            waiting.push_call(call);
-            deadline
+    /// The link of a connection whose frames have these bounds.
+    pub(crate) fn new(hello: &HelloOk) -> Self {
+        let whole = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        let head = CheckEncoder::default().payload_bytes_max();
+        let bytes_max = whole(hello.frame_bytes_max).saturating_sub(head);
+        let frame = Size { requests: whole(hello.items_max), bytes_max };
+        Self { frame, state: Mutex::new(State::default()) }
+    }
+
+    /// The most that a call may take: it travels in one frame.
+    pub(crate) fn frame(&self) -> Size {
+        self.frame
+    }
+
+    /// Queues a call of one request, whose caller is woken by `caller`.
+    pub(crate) fn push(
+        &self,
+        request: &Request<'_>,
+        deadline: Instant,
+        caller: &Waker,
+    ) -> Result<SlotId, PushError> {
+        let caller = caller.clone();
+        self.push_with(deadline, |state| {
+            let slot = state.slots.open(Some(caller));
+            state.waiting.push_request(request, slot, deadline);
+            slot
         })
     }
 
-    /// Queues calls that were put together elsewhere. They stay in `calls` where this fails.
-    pub(crate) fn push_all(&self, calls: &mut Waiting, deadline: Instant) -> Result<(), PushError> {
-        self.push_with(|waiting| {
-            waiting.append(calls);
-            deadline
+    /// Queues calls that were put together elsewhere, and returns their slots. They stay in `calls` where this
+    /// fails.
+    pub(crate) fn push_all(&self, calls: &mut Waiting, deadline: Instant) -> Result<Vec<SlotId>, PushError> {
+        self.push_with(deadline, |state| {
+            let slots = calls.open_slots(&mut state.slots);
+            state.waiting.append(calls);
+            slots
         })
     }
 
-    fn push_with(&self, add: impl FnOnce(&mut Waiting) -> Instant) -> Result<(), PushError> {
-        let mut queue = self.queue.lock();
-        if queue.closed {
+    fn push_with<T>(&self, deadline: Instant, add: impl FnOnce(&mut State) -> T) -> Result<T, PushError> {
+        let mut state = self.state.lock();
+        if state.closed {
             return Err(PushError::Closed);
         }
-        let count = queue.waiting.len() + queue.ready;
+        let count = state.waiting.len() + state.ready;
         if count >= WAITING_MAX {
             return Err(PushError::Full(count));
         }
-        let deadline = add(&mut queue.waiting);
-        let wakes = queue.rest.ends_for(deadline);
-        if wakes {
-            queue.rest = Rest::Awake;
+        let added = add(&mut state);
+        let mut task = None;
+        if state.rest.ends_for(deadline) {
+            state.rest = Rest::Awake;
+            task = state.task.take();
         }
-        drop(queue);
-        if wakes {
-            self.wake.notify_one();
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
         }
-        Ok(())
+        Ok(added)
     }
 
     /// Moves what was queued to the end of `ready`.
     pub(crate) fn pull(&self, ready: &mut Waiting) {
-        let mut queue = self.queue.lock();
-        queue.rest = Rest::Awake;
-        ready.append(&mut queue.waiting);
+        let mut state = self.state.lock();
+        state.rest = Rest::Awake;
+        ready.append(&mut state.waiting);
     }
 
     /// Rests, unless something that ends the rest is queued already. `ready` requests are with the task.
     pub(crate) fn rest(&self, rest: Rest, ready: usize) -> bool {
-        let mut queue = self.queue.lock();
-        queue.ready = ready;
-        let may_rest = queue.waiting.first_deadline().is_none_or(|deadline| !rest.ends_for(deadline));
+        let mut state = self.state.lock();
+        state.ready = ready;
+        let may_rest = state.waiting.first_deadline().is_none_or(|deadline| !rest.ends_for(deadline));
         if may_rest {
-            queue.rest = rest;
+            state.rest = rest;
         }
         may_rest
     }
 
     /// Waits for a call that ends the rest.
     pub(crate) async fn called(&self) {
-        self.wake.notified().await;
+        poll_fn(|context| self.poll_called(context)).await;
+    }
+
+    fn poll_called(&self, context: &Context<'_>) -> Poll<()> {
+        let task = context.waker().clone();
+        let mut state = self.state.lock();
+        let before = match state.rest {
+            Rest::Awake => state.task.take(),
+            _ => state.task.replace(task),
+        };
+        let called = state.rest == Rest::Awake;
+        drop(state);
+        // Outside of the lock, as dropping a waker may drop a task.
+        drop(before);
+        if called { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Leaves outcomes for their callers and wakes them. `callers` is room to work in.
+    pub(crate) fn answer(&self, done: &mut Vec<Done>, callers: &mut Vec<Waker>) {
+        if done.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        callers.extend(done.drain(..).filter_map(|done| state.slots.answer(done)));
+        drop(state);
+        callers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Takes the outcome of the caller's call, or has `caller` woken when it is there.
+    pub(crate) fn take(&self, slot: SlotId, caller: &Waker) -> Poll<Outcome> {
+        let mut state = self.state.lock();
+        let taken = state.slots.take(slot, caller);
+        drop(state);
+        match taken {
+            Ok(outcome) => Poll::Ready(outcome),
+            Err(_replaced) => Poll::Pending,
+        }
+    }
+
+    /// Notes that a caller no longer waits.
+    pub(crate) fn leave(&self, slot: SlotId) {
+        let mut state = self.state.lock();
+        let left = state.slots.leave(slot);
+        drop(state);
+        drop(left);
     }
 
     /// Takes no more calls; moves what was queued to the end of `ready`.
     pub(crate) fn close(&self, ready: &mut Waiting) {
-        let mut queue = self.queue.lock();
-        queue.closed = true;
-        ready.append(&mut queue.waiting);
+        let mut state = self.state.lock();
+        state.closed = true;
+        ready.append(&mut state.waiting);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, tollgate_loom))]
+mod loom_tests;
+#[cfg(all(test, not(tollgate_loom)))]
 mod tests;

@@ -1,125 +1,33 @@
-//! Who waits for an answer, and the batches that are in flight.
+//! The batches in flight, and who waits for them.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{collections::VecDeque, slice, time::Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tollgate_protocol::{
+    error::{DecodeError, finish},
+    reply::{self, ReplyItem},
+};
 
-use crate::{decision::Decision, error::CheckError, policy::PolicyId};
-
-/// What becomes of a request on one connection.
-pub(crate) type Outcome = Result<Decision, Failure>;
-
-/// Why a request has no decision from this connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Provably not executed: may be sent on another connection.
-    NotExecuted,
-    /// The caller gets this.
-    Final(CheckError),
-}
-
-/// Where outcomes go. One that is dropped instead tells its caller that the connection's task ended.
-#[derive(Debug)]
-pub(crate) enum Waiter {
-    /// A call of one request.
-    One(oneshot::Sender<Outcome>),
-    /// A run of a call of many requests.
-    Many(Share),
-}
-
-impl Waiter {
-    /// Requests that wait here.
-    pub(crate) fn count(&self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Many(share) => share.count,
-        }
-    }
-
-    /// Splits off the first `count` requests; `None` where there are no more than that.
-    pub(crate) fn split(&mut self, count: usize) -> Option<Self> {
-        match self {
-            Self::Many(share) if share.count > count => Some(Self::Many(share.split(count))),
-            _ => None,
-        }
-    }
-
-    /// Hands over one outcome a request. A caller that no longer waits is no concern.
-    pub(crate) fn answer(self, mut outcomes: impl Iterator<Item = Outcome>) {
-        match self {
-            Self::One(sender) => {
-                if let Some(outcome) = outcomes.next() {
-                    let _ = sender.send(outcome);
-                }
-            }
-            Self::Many(share) => share.answer(outcomes.collect()),
-        }
-    }
-
-    /// Hands the same failure to each request.
-    pub(crate) fn fail(self, failure: &Failure) {
-        let count = self.count();
-        self.answer(std::iter::repeat_n(failure, count).map(|failure| Err(failure.clone())));
-    }
-}
-
-/// Requests that follow one another in a call of many.
-#[derive(Debug)]
-pub(crate) struct Share {
-    sender: mpsc::UnboundedSender<Answers>,
-    first: usize,
-    count: usize,
-}
-
-/// Outcomes of requests that follow one another in a call of many.
-#[derive(Debug)]
-pub(crate) struct Answers {
-    /// Position of the first.
-    pub(crate) first: usize,
-    /// `None` where the connection's task ended without them.
-    pub(crate) outcomes: Option<Vec<Outcome>>,
-    /// How many requests.
-    pub(crate) count: usize,
-}
-
-impl Share {
-    pub(crate) fn new(sender: mpsc::UnboundedSender<Answers>, first: usize, count: usize) -> Self {
-        Self { sender, first, count }
-    }
-
-    fn split(&mut self, count: usize) -> Self {
-        let head = Self { sender: self.sender.clone(), first: self.first, count };
-        self.first += count;
-        self.count -= count;
-        head
-    }
-
-    fn answer(mut self, outcomes: Vec<Outcome>) {
-        self.send(Some(outcomes));
-    }
-
-    fn send(&mut self, outcomes: Option<Vec<Outcome>>) {
-        let count = std::mem::take(&mut self.count);
-        let _ = self.sender.send(Answers { first: self.first, outcomes, count });
-    }
-}
-
-/// A caller counts on hearing of each request.
-impl Drop for Share {
-    fn drop(&mut self) {
-        if self.count > 0 {
-            self.send(None);
-        }
-    }
-}
+use crate::{
+    error::CheckError,
+    slots::{Answer, Done, Outcome, SlotId},
+    waiting::{Ask, Call},
+};
 
 /// A part of a batch that belongs to one call.
 #[derive(Debug)]
-pub(crate) struct Part {
+struct Part {
     /// `None` once the call has timed out: its place in the reply is skipped.
-    waiter: Option<Waiter>,
-    count: usize,
+    slot: Option<SlotId>,
+    requests: usize,
     deadline: Instant,
+}
+
+/// A request that its connection cannot ask.
+#[derive(Debug)]
+struct Refusal {
+    /// Index among the requests of the batch, with those that were refused.
+    index: usize,
+    error: CheckError,
 }
 
 /// A CHECK frame that has no reply yet.
@@ -129,60 +37,130 @@ pub(crate) struct Batch {
     /// Where the frame ends in the stream of bytes to the server.
     pub(crate) end: u64,
     parts: Vec<Part>,
-    /// Policy of each item.
-    policies: Vec<PolicyId>,
+    /// The items of the frame.
+    asks: Vec<Ask>,
+    /// Requests of the calls that are no items of the frame, in order.
+    refusals: Vec<Refusal>,
     first_deadline: Option<Instant>,
 }
 
 impl Batch {
     /// Adds an item.
-    pub(crate) fn push_policy(&mut self, policy: PolicyId) {
-        self.policies.push(policy);
+    pub(crate) fn push_ask(&mut self, ask: Ask) {
+        self.asks.push(ask);
     }
 
-    /// Adds who waits for the items that were added since the last one.
-    pub(crate) fn push_waiter(&mut self, waiter: Waiter, deadline: Instant) {
+    /// Adds a request that is answered with the item's reply, but not asked.
+    pub(crate) fn push_refusal(&mut self, error: CheckError) {
+        self.refusals.push(Refusal { index: self.asks.len() + self.refusals.len(), error });
+    }
+
+    /// Adds who waits for the requests that were added since the last call.
+    pub(crate) fn push_call(&mut self, call: &Call) {
+        let Call { slot, deadline, size } = *call;
         self.first_deadline = earliest(self.first_deadline, Some(deadline));
-        self.parts.push(Part { count: waiter.count(), waiter: Some(waiter), deadline });
+        self.parts.push(Part { slot: Some(slot), requests: size.requests, deadline });
     }
 
     /// Items in the frame.
-    pub(crate) fn len(&self) -> usize {
-        self.policies.len()
+    pub(crate) fn items(&self) -> usize {
+        self.asks.len()
     }
 
-    /// Hands out the outcomes; `outcome` makes one from the item's policy and index.
-    pub(crate) fn complete(self, mut outcome: impl FnMut(PolicyId, usize) -> Outcome) {
-        let mut start = 0;
-        for part in self.parts {
-            let items = start..start + part.count;
-            start = items.end;
-            if let Some(waiter) = part.waiter {
-                waiter.answer(items.map(|index| outcome(self.policies[index], index)));
-            }
+    /// Whether it has no call yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Hands out the answers; `answer` makes one from an item. Nothing is handed out where one is an error.
+    pub(crate) fn complete(
+        &self,
+        payload: &[u8],
+        answer: impl Fn(&Ask, &ReplyItem) -> Answer,
+        done: &mut Vec<Done>,
+    ) -> Result<(), DecodeError> {
+        let start = done.len();
+        let completed = self.try_complete(payload, answer, done);
+        if completed.is_err() {
+            done.truncate(start);
         }
+        completed
     }
 
-    /// Hands the same failure to all that still wait.
-    pub(crate) fn fail(self, failure: &Failure) {
-        for waiter in self.parts.into_iter().filter_map(|part| part.waiter) {
-            waiter.fail(failure);
+    fn try_complete(
+        &self,
+        payload: &[u8],
+        answer: impl Fn(&Ask, &ReplyItem) -> Answer,
+        done: &mut Vec<Done>,
+    ) -> Result<(), DecodeError> {
+        let mut reply = Reply { rest: payload, asks: self.asks.iter(), refusals: &self.refusals, index: 0 };
+        reply::take_count(&mut reply.rest, self.items())?;
+        for part in &self.parts {
+            let outcome = if part.requests == 1 {
+                Outcome::One(reply.next(&answer)?)
+            } else {
+                let mut answers = Vec::with_capacity(part.requests);
+                for _ in 0..part.requests {
+                    answers.push(reply.next(&answer)?);
+                }
+                Outcome::Many(answers)
+            };
+            done.extend(part.slot.map(|slot| Done { slot, outcome }));
         }
+        finish(reply.rest)
     }
 
-    fn expire(&mut self, now: Instant, failure: &Failure) {
+    /// Hands the same outcome to all that still wait.
+    pub(crate) fn fail(&self, outcome: &Outcome, done: &mut Vec<Done>) {
+        let waiting = self.parts.iter().filter_map(|part| part.slot);
+        done.extend(waiting.map(|slot| Done { slot, outcome: outcome.clone() }));
+    }
+
+    fn expire(&mut self, now: Instant, outcome: &Outcome, done: &mut Vec<Done>) {
         if self.first_deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
         self.first_deadline = None;
         for part in &mut self.parts {
             if part.deadline > now {
-                self.first_deadline =
-                    earliest(self.first_deadline, part.waiter.as_ref().map(|_| part.deadline));
-            } else if let Some(waiter) = part.waiter.take() {
-                waiter.fail(failure);
+                self.first_deadline = earliest(self.first_deadline, part.slot.map(|_| part.deadline));
+            } else if let Some(slot) = part.slot.take() {
+                done.push(Done { slot, outcome: outcome.clone() });
             }
         }
+    }
+
+    fn clear(&mut self) {
+        self.parts.clear();
+        self.asks.clear();
+        self.refusals.clear();
+        self.first_deadline = None;
+    }
+}
+
+/// The answers that a reply has for a batch, one after another.
+struct Reply<'a> {
+    rest: &'a [u8],
+    asks: slice::Iter<'a, Ask>,
+    refusals: &'a [Refusal],
+    index: usize,
+}
+
+impl Reply<'_> {
+    #[inline(always)]
+    fn next(&mut self, answer: &impl Fn(&Ask, &ReplyItem) -> Answer) -> Result<Answer, DecodeError> {
+        let index = self.index;
+        self.index += 1;
+        if let [refusal, rest @ ..] = self.refusals
+            && refusal.index == index
+        {
+            self.refusals = rest;
+            return Ok(Err(refusal.error.clone()));
+        }
+        let item = ReplyItem::take(&mut self.rest)?;
+        // The count of the reply is that of the asks.
+        let ask = self.asks.next().ok_or(DecodeError::Truncated)?;
+        Ok(answer(ask, &item))
     }
 }
 
@@ -190,6 +168,8 @@ impl Batch {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     batches: VecDeque<Batch>,
+    /// Batches that are done, whose memory the next ones take over.
+    spare: Vec<Batch>,
 }
 
 impl Pending {
@@ -201,22 +181,35 @@ impl Pending {
         self.batches.is_empty()
     }
 
+    /// An empty batch, which is to be pushed or recycled.
+    pub(crate) fn start(&mut self) -> Batch {
+        self.spare.pop().unwrap_or_default()
+    }
+
     pub(crate) fn push(&mut self, batch: Batch) {
         self.batches.push_back(batch);
     }
 
-    /// Items of the batch of an id.
-    pub(crate) fn items(&self, id: u32) -> Option<usize> {
-        Some(self.batches[self.index(id)?].len())
+    /// The batch of an id.
+    pub(crate) fn get(&self, id: u32) -> Option<&Batch> {
+        Some(&self.batches[self.index(id)?])
     }
 
     fn index(&self, id: u32) -> Option<usize> {
         self.batches.binary_search_by_key(&id, |batch| batch.id).ok()
     }
 
-    /// The batch of an id.
-    pub(crate) fn take(&mut self, id: u32) -> Option<Batch> {
-        self.batches.remove(self.index(id)?)
+    /// Forgets the batch of an id.
+    pub(crate) fn remove(&mut self, id: u32) {
+        if let Some(batch) = self.index(id).and_then(|index| self.batches.remove(index)) {
+            self.recycle(batch);
+        }
+    }
+
+    /// Keeps the memory of a batch that is done.
+    pub(crate) fn recycle(&mut self, mut batch: Batch) {
+        batch.clear();
+        self.spare.push(batch);
     }
 
     /// The batches above an id.
@@ -226,10 +219,9 @@ impl Pending {
     }
 
     /// Fails the calls whose deadline has passed. Their batches stay in flight: the server still works on them.
-    pub(crate) fn expire(&mut self, now: Instant, server: &Arc<str>) {
-        let failure = Failure::Final(CheckError::Deadline { server: Arc::clone(server), sent: true });
+    pub(crate) fn expire(&mut self, now: Instant, outcome: &Outcome, done: &mut Vec<Done>) {
         for batch in &mut self.batches {
-            batch.expire(now, &failure);
+            batch.expire(now, outcome, done);
         }
     }
 

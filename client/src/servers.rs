@@ -2,22 +2,19 @@
 
 use std::{
     sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::{oneshot, watch},
-    time::timeout_at,
-};
+use tokio::{sync::watch, time::timeout_at};
 use tollgate_protocol::ring::{Ring, RingSecret};
 
 use crate::{
     error::{Attempt, CheckError},
     link::{Link, PushError},
-    pending::{Outcome, Waiter},
     policy::Registry,
     request::Request,
-    waiting::Call,
+    ticket::Ticket,
 };
 
 /// All that a client's calls and its connections share.
@@ -144,18 +141,18 @@ impl Servers {
         routes.ring = Arc::new(Ring::new(self.ring_secret, names));
     }
 
-    /// Hands a verified request to the connection of its key.
+    /// Hands a verified request to the connection of its key. `caller` is woken when it has an outcome.
     pub(crate) fn submit(
         &self,
         request: &Request<'_>,
         deadline: Instant,
-    ) -> Result<oneshot::Receiver<Outcome>, SubmitError> {
+        caller: &Waker,
+    ) -> Result<Ticket, SubmitError> {
         let routes = self.routes.borrow();
         let index = routes.index_of(request.key).ok_or(SubmitError::NoRoute)?;
         let route = &routes.live[index];
-        let (sender, receiver) = oneshot::channel();
-        match route.link.push(request, Call { waiter: Waiter::One(sender), deadline }) {
-            Ok(()) => Ok(receiver),
+        match route.link.push(request, deadline, caller) {
+            Ok(slot) => Ok(Ticket::new(Arc::clone(&route.link), slot)),
             Err(PushError::Closed) => Err(SubmitError::Moved),
             Err(PushError::Full(waiting)) => Err(SubmitError::Final(self.overload(route.server, waiting))),
         }

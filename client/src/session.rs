@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     /// Where calls come from.
     pub(crate) link: Arc<Link>,
     batcher: Batcher,
+    /// Room to wake callers in.
+    callers: Vec<Waker>,
     keepalive: Keepalive,
     servers: Arc<Servers>,
     server: usize,
@@ -58,11 +61,20 @@ impl Session {
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Left>), Broken> {
         let keepalive = Keepalive::new(now, hello.idle_ms, servers.deadline());
+        let link = Arc::new(Link::new(&hello));
         let batcher = Batcher::new(Arc::clone(servers.name(server)), Arc::clone(servers.registry()), hello)?;
         let (left, left_receiver) = oneshot::channel();
-        let link = Arc::new(Link::default());
-        let session =
-            Self { input, out: BytesMut::new(), link, batcher, keepalive, servers, server, left: Some(left) };
+        let session = Self {
+            input,
+            out: BytesMut::new(),
+            link,
+            batcher,
+            callers: Vec::new(),
+            keepalive,
+            servers,
+            server,
+            left: Some(left),
+        };
         Ok((session, left_receiver))
     }
 
@@ -71,12 +83,14 @@ impl Session {
     pub(crate) fn turn(&mut self, now: Instant) -> Result<Option<Instant>, Broken> {
         while let Some(frame) = self.batcher.format().decode(&mut self.input)? {
             self.handle(&frame)?;
+            self.hand_over();
         }
         if self.batcher.is_used_up() {
             self.leave(Left::GoingAway(Duration::ZERO), "the ids of the connection are used up");
         }
         self.link.pull(&mut self.batcher.ready);
         self.batcher.expire(now);
+        self.hand_over();
         if self.batcher.is_finished() {
             return Ok(None);
         }
@@ -89,9 +103,15 @@ impl Session {
         Ok(Some(self.wake_at().unwrap_or(now + WAIT_MAX)))
     }
 
+    /// Hands over what is done.
+    fn hand_over(&mut self) {
+        self.link.answer(&mut self.batcher.done, &mut self.callers);
+    }
+
     fn fill(&mut self, now: Instant) {
         let owed_before = self.batcher.is_waiting();
         self.batcher.encode(now, &mut self.out);
+        self.hand_over();
         if self.out.is_empty() && self.ping_at().is_some_and(|time| time <= now) {
             self.batcher.ping(&mut self.out);
         }
@@ -150,6 +170,7 @@ impl Session {
         self.servers.down(self.server, reason.into());
         self.link.close(&mut self.batcher.ready);
         self.batcher.leave();
+        self.hand_over();
         // The receiver is gone only where the client is.
         let _ = left.send(why);
     }
@@ -159,6 +180,7 @@ impl Session {
         let reason = broken.to_string();
         self.leave(Left::Broken, &reason);
         self.batcher.close(&reason.into());
+        self.hand_over();
     }
 }
 
@@ -169,5 +191,6 @@ impl Drop for Session {
     }
 }
 
-#[cfg(test)]
+// They run without loom, whose locks exist in models only.
+#[cfg(all(test, not(tollgate_loom)))]
 mod tests;

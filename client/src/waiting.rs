@@ -1,23 +1,34 @@
-//! Requests that wait to be sent, in the order in which they came.
+//! Calls that wait to be sent, in the order in which they came.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, ops::Add, time::Instant};
 
 use tollgate_protocol::check::{CheckEncoder, Operation};
 
 use crate::{
-    pending::{Failure, Waiter, earliest},
+    pending::earliest,
     policy::PolicyId,
     request::Request,
+    slots::{SlotId, Slots},
 };
 
-/// A call, whole or what is left of it.
-#[derive(Debug)]
+/// A call, or a part of one that travels in one frame. Its requests and keys stand in [`Waiting`].
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
-    pub(crate) waiter: Waiter,
+    /// Where its caller waits; set when it is queued on a link.
+    pub(crate) slot: SlotId,
     pub(crate) deadline: Instant,
+    pub(crate) size: Size,
 }
 
-/// A request; its key stands in [`Waiting::keys`].
+/// How much of a frame requests take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) requests: usize,
+    /// Upper bound of their bytes in a frame.
+    pub(crate) bytes_max: usize,
+}
+
+/// A request; its key stands in [`Waiting`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) operation: Operation,
@@ -31,26 +42,38 @@ pub(crate) struct Ask {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     calls: VecDeque<Call>,
-    asks: VecDeque<Ask>,
-    keys: Vec<u8>,
-    /// Bytes of `keys` that belong to requests already taken.
-    keys_taken: usize,
+    asks: Consumed<Ask>,
+    keys: Consumed<u8>,
+    /// Of the requests that were pushed since the last call.
+    open: Size,
     /// No call's deadline is earlier; `None` where there is no call.
     first_deadline: Option<Instant>,
 }
 
-/// Requests at the front that must travel in one frame: one, or a linked run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) count: usize,
-    /// Upper bound of their bytes in a frame.
-    pub(crate) bytes_max: usize,
+impl Size {
+    /// The size of the requests of a group: one request, or a linked run of one key, which is sent once.
+    pub(crate) fn of_group(requests: usize, key_bytes: usize) -> Self {
+        Self { requests, bytes_max: requests * CheckEncoder::item_bytes_max(0) + key_bytes }
+    }
+
+    /// Whether a frame that takes `most` has room for it.
+    pub(crate) fn fits_in(&self, most: &Self) -> bool {
+        self.requests <= most.requests && self.bytes_max <= most.bytes_max
+    }
+}
+
+impl Add for Size {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { requests: self.requests + other.requests, bytes_max: self.bytes_max + other.bytes_max }
+    }
 }
 
 impl Waiting {
     /// Requests that wait.
     pub(crate) fn len(&self) -> usize {
-        self.asks.len()
+        self.asks.rest().len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -62,10 +85,33 @@ impl Waiting {
         self.first_deadline
     }
 
-    /// Appends a verified request of the call that is pushed next.
-    pub(crate) fn push_request(&mut self, request: &Request<'_>) {
-        self.keys.extend_from_slice(request.key);
-        self.asks.push_back(Ask {
+    /// Makes room for requests whose keys have `key_bytes` each.
+    pub(crate) fn reserve(&mut self, requests: usize, key_bytes: usize) {
+        self.asks.items.reserve(requests);
+        self.keys.items.reserve(requests.saturating_mul(key_bytes));
+    }
+
+    /// Size of the requests that were pushed since the last call.
+    pub(crate) fn open(&self) -> Size {
+        self.open
+    }
+
+    /// Appends a verified group to the call that is pushed next.
+    pub(crate) fn push_group<'a>(&mut self, size: Size, requests: impl Iterator<Item = Request<'a>>) {
+        self.open = self.open + size;
+        requests.for_each(|request| self.push_ask(&request));
+    }
+
+    /// Appends a verified request that is a call of its own.
+    pub(crate) fn push_request(&mut self, request: &Request<'_>, slot: SlotId, deadline: Instant) {
+        self.open = Size::of_group(1, request.key.len());
+        self.push_ask(request);
+        self.push_call(slot, deadline);
+    }
+
+    fn push_ask(&mut self, request: &Request<'_>) {
+        self.keys.items.extend_from_slice(request.key);
+        self.asks.items.push(Ask {
             operation: request.operation,
             linked: request.linked,
             // A verified key has at most 1,024 bytes.
@@ -76,9 +122,21 @@ impl Waiting {
     }
 
     /// Appends the call of the requests that were pushed since the last one.
-    pub(crate) fn push_call(&mut self, call: Call) {
-        self.first_deadline = earliest(self.first_deadline, Some(call.deadline));
-        self.calls.push_back(call);
+    pub(crate) fn push_call(&mut self, slot: SlotId, deadline: Instant) {
+        let size = std::mem::take(&mut self.open);
+        self.first_deadline = earliest(self.first_deadline, Some(deadline));
+        self.calls.push_back(Call { slot, deadline, size });
+    }
+
+    /// Opens a slot for each call.
+    pub(crate) fn open_slots(&mut self, slots: &mut Slots) -> Vec<SlotId> {
+        let calls = self.calls.iter_mut();
+        calls
+            .map(|call| {
+                call.slot = slots.open(None);
+                call.slot
+            })
+            .collect()
     }
 
     /// Moves all calls of `other` to the end of this queue.
@@ -90,7 +148,7 @@ impl Waiting {
         }
         self.calls.append(&mut other.calls);
         self.asks.append(&mut other.asks);
-        self.keys.extend_from_slice(&other.keys[other.keys_taken..]);
+        self.keys.append(&mut other.keys);
         self.first_deadline = earliest(self.first_deadline, other.first_deadline);
         other.clear();
     }
@@ -100,105 +158,88 @@ impl Waiting {
         self.calls.front()
     }
 
-    /// The group at the front.
-    pub(crate) fn front_group(&self) -> Group {
-        let mut group = Group { count: 0, bytes_max: 0 };
-        for ask in &self.asks {
-            // Linked requests have the same key, which is sent once.
-            let key_bytes = if group.count == 0 { usize::from(ask.key_bytes) } else { 0 };
-            group.count += 1;
-            group.bytes_max += CheckEncoder::item_bytes_max(key_bytes);
-            if !ask.linked {
-                break;
-            }
-        }
-        group
-    }
-
-    /// Policy of a request of [`Waiting::front_group`].
-    pub(crate) fn policy(&self, index: usize) -> PolicyId {
-        self.asks[index].policy
-    }
-
-    /// Removes the first request and returns it with its key. Its caller stays, see [`Waiting::take_waiter`].
-    pub(crate) fn take_ask(&mut self) -> Option<(Ask, &[u8])> {
-        let ask = self.asks.pop_front()?;
-        let key = &self.keys[self.keys_taken..][..usize::from(ask.key_bytes)];
-        self.keys_taken += key.len();
-        Some((ask, key))
-    }
-
-    /// Removes who waits for the first `count` requests, which were taken and belong to the call at the front.
-    pub(crate) fn take_waiter(&mut self, count: usize) -> Option<Waiter> {
-        let waiter = match self.calls.front_mut()?.waiter.split(count) {
-            Some(head) => head,
-            None => self.calls.pop_front()?.waiter,
-        };
+    /// Removes the call at the front and returns it with its requests, and their keys one after another.
+    pub(crate) fn take_front(&mut self) -> Option<(Call, &[Ask], &[u8])> {
+        let call = self.calls.pop_front()?;
         if self.calls.is_empty() {
-            self.clear();
+            self.first_deadline = None;
         }
-        Some(waiter)
+        let asks = self.asks.take(call.size.requests);
+        let key_bytes = asks.iter().map(|ask| usize::from(ask.key_bytes)).sum();
+        Some((call, asks, self.keys.take(key_bytes)))
     }
 
-    /// Fails the group at the front.
-    pub(crate) fn fail_group(&mut self, group: Group, failure: &Failure) {
-        self.fail_requests(group.count, failure);
-    }
-
-    /// Fails the call at the front.
-    pub(crate) fn fail_front(&mut self, failure: &Failure) {
-        let count = self.front().map_or(0, |call| call.waiter.count());
-        self.fail_requests(count, failure);
-    }
-
-    fn fail_requests(&mut self, count: usize, failure: &Failure) {
-        for _ in 0..count {
-            self.take_ask();
-        }
-        if let Some(waiter) = self.take_waiter(count) {
-            waiter.fail(failure);
-        }
-    }
-
-    /// Fails all calls.
-    pub(crate) fn fail_all(&mut self, failure: &Failure) {
-        for call in self.calls.drain(..) {
-            call.waiter.fail(failure);
-        }
-        self.clear();
-    }
-
-    /// Fails the calls whose deadline has passed.
-    pub(crate) fn expire(&mut self, now: Instant, failure: &Failure) {
+    /// Removes the calls whose deadline has passed, and tells their slots.
+    pub(crate) fn expire(&mut self, now: Instant, mut expired: impl FnMut(SlotId)) {
         if self.first_deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
         let mut kept = Self::default();
-        while let Some(call) = self.front() {
+        while let Some((call, asks, keys)) = self.take_front() {
             if call.deadline <= now {
-                self.fail_front(failure);
+                expired(call.slot);
             } else {
-                self.move_front(&mut kept);
+                kept.first_deadline = earliest(kept.first_deadline, Some(call.deadline));
+                kept.calls.push_back(call);
+                kept.asks.items.extend_from_slice(asks);
+                kept.keys.items.extend_from_slice(keys);
             }
         }
         *self = kept;
     }
 
-    fn move_front(&mut self, to: &mut Self) {
-        let Some(call) = self.calls.pop_front() else { return };
-        for _ in 0..call.waiter.count() {
-            let Some((ask, key)) = self.take_ask() else { return };
-            to.keys.extend_from_slice(key);
-            to.asks.push_back(ask);
-        }
-        to.push_call(call);
+    /// Removes all calls and tells their slots.
+    pub(crate) fn take_all(&mut self, mut taken: impl FnMut(SlotId)) {
+        self.calls.drain(..).for_each(|call| taken(call.slot));
+        self.clear();
     }
 
     fn clear(&mut self) {
         self.calls.clear();
         self.asks.clear();
         self.keys.clear();
-        self.keys_taken = 0;
+        self.open = Size::default();
         self.first_deadline = None;
+    }
+}
+
+/// A vector that is filled at its end and emptied from its front.
+#[derive(Debug)]
+struct Consumed<T> {
+    items: Vec<T>,
+    /// How many at the front were taken.
+    taken: usize,
+}
+
+impl<T> Default for Consumed<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), taken: 0 }
+    }
+}
+
+impl<T> Consumed<T> {
+    fn rest(&self) -> &[T] {
+        &self.items[self.taken..]
+    }
+
+    fn take(&mut self, count: usize) -> &[T] {
+        let start = self.taken;
+        self.taken += count;
+        &self.items[start..self.taken]
+    }
+
+    fn append(&mut self, other: &mut Self) {
+        // Never more is moved than was taken, so that a queue that is never empty costs no more and does not grow.
+        if self.taken > self.items.len() / 2 {
+            self.items.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.items.extend(other.items.drain(other.taken..));
+        other.clear();
+    }
+
+    fn clear(&mut self) {
+        self.items.clear();
+        self.taken = 0;
     }
 }

@@ -228,6 +228,11 @@ pub struct CheckEncoder {
     key: core::ops::Range<usize>,
 }
 
+/// Whether two keys are equal. Those that differ mostly do so at their end, and cost no comparison.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.last() == b.last() && a == b
+}
+
 /// Most bytes of a CHECK before its items.
 const HEAD_BYTES_MAX: usize = 1 + 2 * varint::BYTES_MAX;
 
@@ -239,13 +244,14 @@ impl CheckEncoder {
 
     /// Appends an item. One that is `linked` must be followed by the item it is linked with.
     pub fn push(&mut self, item: &Item<'_>) {
-        let same_key = self.count > 0 && self.items[self.key.clone()] == *item.key;
+        let same_key = self.count > 0 && is_same(&self.items[self.key.clone()], item.key);
         let new_alias = self.alias.replace(item.alias) != Some(item.alias);
         let ctl = item.operation.to_wire()
             | if item.cost != 1 { CTL_COST } else { 0 }
             | if new_alias { CTL_ALIAS } else { 0 }
             | if same_key { CTL_SAME_KEY } else { 0 }
             | if item.linked { CTL_LINKED } else { 0 };
+        self.items.reserve(Self::item_bytes_max(item.key.len()));
         self.items.put_u8(ctl);
         if new_alias {
             varint::put(&mut self.items, item.alias);

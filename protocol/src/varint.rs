@@ -35,6 +35,7 @@ pub fn put(out: &mut impl BufMut, value: u64) {
 /// # Errors
 /// [`DecodeError::Truncated`] where the bytes end within it, [`DecodeError::VarintNotShortest`] where a
 /// shorter form exists, [`DecodeError::VarintTooLarge`] above [`VALUE_MAX`] or 8 bytes.
+#[inline]
 pub fn get(input: &mut &[u8]) -> Result<u64, DecodeError> {
     if let [first, ..] = **input
         && first < 0x80
@@ -96,6 +97,7 @@ pub fn take<'a>(input: &mut &'a [u8], count: usize) -> Result<&'a [u8], DecodeEr
 ///
 /// # Errors
 /// [`DecodeError::Truncated`] where there is none.
+#[inline]
 pub fn take_u8(input: &mut &[u8]) -> Result<u8, DecodeError> {
     Ok(take_array::<1>(input)?[0])
 }
@@ -106,6 +108,7 @@ pub(crate) fn take_u32(input: &mut &[u8]) -> Result<u32, DecodeError> {
 }
 
 /// Takes `N` bytes from the front of `input`.
+#[inline]
 pub(crate) fn take_array<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], DecodeError> {
     let (head, rest) = input.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
     *input = rest;

@@ -1,14 +1,14 @@
-//! Random histories of a connection: whatever happens, each request has exactly one outcome, and it is true.
+//! Random histories of a connection: whatever happens, each call has exactly one outcome, and it is true.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
 use proptest::prelude::*;
-use tokio::sync::{mpsc, oneshot};
 use tollgate_protocol::{
     check::CheckBatch,
     control::GoAwayReason,
@@ -19,10 +19,10 @@ use tollgate_protocol::{
 
 use super::*;
 use crate::{
-    pending::{Answers, Share, Waiter},
     policy::PolicyRef,
     request::Request,
-    waiting::Call,
+    slots::{SlotId, Slots},
+    waiting::Size,
 };
 
 const ITEMS_MAX: u64 = 5;
@@ -87,8 +87,9 @@ struct World {
     last_executed: u32,
     credit: usize,
     requests: u64,
-    ones: Vec<(u64, oneshot::Receiver<Outcome>)>,
-    many: Vec<(u64, u64, mpsc::UnboundedReceiver<Answers>)>,
+    slots: Slots,
+    /// The numbers of the requests of each call.
+    calls: BTreeMap<SlotId, Range<u64>>,
 }
 
 impl World {
@@ -130,8 +131,8 @@ impl World {
             last_executed: u32::MAX,
             credit: INFLIGHT_MAX as usize,
             requests: 0,
-            ones: Vec::new(),
-            many: Vec::new(),
+            slots: Slots::default(),
+            calls: BTreeMap::new(),
         }
     }
 
@@ -154,16 +155,6 @@ impl World {
         }
     }
 
-    /// Appends a request whose key is its number. Links join requests of one key, which then has the number of
-    /// the first.
-    fn push(&mut self, policy: u8, key: u64, linked: bool) {
-        let key = key.to_string();
-        let mut request = Request::check(&self.policies[usize::from(policy)], &key);
-        request.linked = linked;
-        self.batcher.ready.push_request(&request.cost(self.requests));
-        self.requests += 1;
-    }
-
     fn deadline(&self, deadline_ms: u64) -> Instant {
         self.now + Duration::from_millis(deadline_ms)
     }
@@ -173,32 +164,49 @@ impl World {
         !self.batcher.leaving
     }
 
+    /// A slot for the next `count` requests.
+    fn open(&mut self, count: u64) -> SlotId {
+        let slot = self.slots.open(None);
+        self.calls.insert(slot, self.requests..self.requests + count);
+        self.requests += count;
+        slot
+    }
+
+    /// A request whose key and cost are its number.
     fn call_one(&mut self, policy: u8, deadline_ms: u64) {
         if !self.takes_calls() {
             return;
         }
-        let (sender, receiver) = oneshot::channel();
-        self.ones.push((self.requests, receiver));
-        self.push(policy, self.requests, false);
-        let call = Call { waiter: Waiter::One(sender), deadline: self.deadline(deadline_ms) };
-        self.batcher.ready.push_call(call);
+        let (number, deadline) = (self.requests, self.deadline(deadline_ms));
+        let slot = self.open(1);
+        let key = number.to_string();
+        let request = Request::check(&self.policies[usize::from(policy)], &key).cost(number);
+        self.batcher.ready.push_request(&request, slot, deadline);
     }
 
+    /// Requests whose cost is their number, in groups of one key, in as many calls as they need.
     fn call(&mut self, policies: &[u8], linked: bool, deadline_ms: u64) {
         if !self.takes_calls() {
             return;
         }
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let first = self.requests;
-        self.many.push((first, policies.len() as u64, receiver));
-        for (index, policy) in policies.iter().enumerate() {
-            // Groups of up to 7: some are longer than a frame.
-            let linked = linked && index % 7 < 6 && index + 1 < policies.len();
-            self.push(*policy, first, linked);
+        let deadline = self.deadline(deadline_ms);
+        for call in policies.chunks(ITEMS_MAX as usize) {
+            let first = self.requests;
+            let slot = self.open(call.len() as u64);
+            let mut numbers = first..;
+            for policies in call.chunks(if linked { 3 } else { 1 }) {
+                let key = numbers.start.to_string();
+                let requests =
+                    policies.iter().zip(numbers.by_ref()).enumerate().map(|(index, (policy, number))| {
+                        let mut request =
+                            Request::check(&self.policies[usize::from(*policy)], &key).cost(number);
+                        request.linked = index + 1 < policies.len();
+                        request
+                    });
+                self.batcher.ready.push_group(Size::of_group(policies.len(), key.len()), requests);
+            }
+            self.batcher.ready.push_call(slot, deadline);
         }
-        let share = Share::new(sender, first as usize, policies.len());
-        let call = Call { waiter: Waiter::Many(share), deadline: self.deadline(deadline_ms) };
-        self.batcher.ready.push_call(call);
     }
 
     fn encode(&mut self) {
@@ -316,40 +324,40 @@ impl World {
         }
         self.batcher.close(&"broken".into());
         assert_eq!(self.batcher.first_deadline(), None);
-        for (number, mut receiver) in std::mem::take(&mut self.ones) {
-            let outcome = receiver.try_recv().expect("an outcome for each call");
-            self.judge(number, &outcome);
-        }
-        for (first, count, mut receiver) in std::mem::take(&mut self.many) {
-            let mut outcomes = BTreeMap::new();
-            while let Ok(answers) = receiver.try_recv() {
-                let answered = answers.outcomes.expect("never lost");
-                assert_eq!(answered.len(), answers.count);
-                for (number, outcome) in (answers.first as u64..).zip(answered) {
-                    assert!(outcomes.insert(number, outcome).is_none(), "two outcomes for one request");
+        for done in std::mem::take(&mut self.batcher.done) {
+            let numbers = self.calls.remove(&done.slot).expect("two outcomes for one call");
+            match done.outcome {
+                Outcome::One(answer) => self.judge_all(numbers, vec![answer]),
+                Outcome::Many(answers) => self.judge_all(numbers, answers),
+                Outcome::NotExecuted => {
+                    assert!(!numbers.clone().any(|number| self.seen.contains_key(&number)), "{numbers:?}");
                 }
+                Outcome::Failed(error) => numbers.for_each(|number| self.judge(number, &Err(error.clone()))),
             }
-            assert!(outcomes.keys().copied().eq(first..first + count), "an outcome for each request");
-            outcomes.iter().for_each(|(number, outcome)| self.judge(*number, outcome));
         }
+        assert!(self.calls.is_empty(), "an outcome for each call");
+    }
+
+    fn judge_all(&self, numbers: Range<u64>, answers: Vec<Answer>) {
+        assert_eq!(answers.len() as u64, numbers.end - numbers.start, "an answer for each request");
+        numbers.zip(&answers).for_each(|(number, answer)| self.judge(number, answer));
     }
 
     fn can_encode(&self) -> bool {
         self.batcher.has_credit() && !self.batcher.ready.is_empty()
     }
 
-    /// Whether an outcome agrees with what the server has seen.
-    fn judge(&self, number: u64, outcome: &Outcome) {
+    /// Whether an answer agrees with what the server has seen.
+    fn judge(&self, number: u64, answer: &Answer) {
         let executed = self.seen.contains_key(&number);
-        match outcome {
+        match answer {
             Ok(decision) => {
                 assert!(executed);
                 assert_eq!(decision.remaining, Some(number), "another's answer");
             }
-            Err(Failure::NotExecuted) => assert!(!executed, "request {number} was executed"),
-            Err(Failure::Final(error)) if error.ambiguous() => {}
-            Err(Failure::Final(CheckError::PolicyRefused { reason, .. })) => assert_eq!(&**reason, "no"),
-            Err(Failure::Final(error)) => assert!(!executed, "request {number} was executed: {error}"),
+            Err(error) if error.ambiguous() => {}
+            Err(CheckError::PolicyRefused { reason, .. }) => assert_eq!(&**reason, "no"),
+            Err(error) => assert!(!executed, "request {number} was executed: {error}"),
         }
     }
 }
@@ -372,7 +380,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn each_request_has_one_true_outcome(steps in steps(), answer_all: bool) {
+    fn each_call_has_one_true_outcome(steps in steps(), answer_all: bool) {
         let mut world = World::new();
         for step in steps {
             world.step(step);

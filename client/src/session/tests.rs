@@ -1,6 +1,7 @@
 //! A session without a socket, in made-up time.
 
 use bytes::BytesMut;
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tollgate_protocol::{
     control::Ping,
@@ -9,11 +10,7 @@ use tollgate_protocol::{
 };
 
 use super::*;
-use crate::{
-    pending::{Failure, Outcome, Waiter},
-    request::Request,
-    waiting::Call,
-};
+use crate::{request::Request, slots::Outcome, ticket::Ticket};
 
 const DEADLINE: Duration = Duration::from_secs(1);
 
@@ -33,13 +30,19 @@ fn session(now: Instant, idle_ms: u64) -> (Session, oneshot::Receiver<Left>) {
     (session, left)
 }
 
-fn call(session: &Session, now: Instant) -> oneshot::Receiver<Outcome> {
+fn call(session: &Session, now: Instant) -> Ticket {
     let limit: tollgate_protocol::limit::Limit = "token-bucket:1/1s".parse().unwrap();
     let policy = session.servers.registry().inline(limit.into()).unwrap();
-    let (sender, receiver) = oneshot::channel();
-    let call = Call { waiter: Waiter::One(sender), deadline: now + DEADLINE };
-    session.link.push(&Request::check(&policy, "key"), call).unwrap();
-    receiver
+    session.servers.submit(&Request::check(&policy, "key"), now + DEADLINE, Waker::noop()).unwrap()
+}
+
+/// The outcome, which is there.
+fn outcome(ticket: Ticket) -> Outcome {
+    ticket.now_or_never().expect("an outcome")
+}
+
+fn is_ambiguous(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(error) if error.ambiguous())
 }
 
 /// The kinds of the frames that wait to be written, which are written now.
@@ -83,14 +86,13 @@ fn a_server_is_dead_when_it_owes_an_answer_and_says_nothing() {
     let (mut session, _left) = session(start, 0);
     let now = start + Duration::from_secs(100);
     session.turn(now).unwrap();
-    let mut outcome = call(&session, now);
+    let ticket = call(&session, now);
     session.turn(now).unwrap();
     assert_eq!(write(&mut session).len(), 2, "DEFINE and CHECK");
 
     let heard = now + Duration::from_millis(1_500);
     session.turn(heard).unwrap();
-    let error = outcome.try_recv().unwrap().unwrap_err();
-    assert!(matches!(error, Failure::Final(error) if error.ambiguous()));
+    assert!(is_ambiguous(&outcome(ticket)));
     session.heard(1, heard).unwrap();
     session.turn(heard + 2 * DEADLINE - Duration::from_micros(1)).unwrap();
     let error = session.turn(heard + 2 * DEADLINE).unwrap_err();
@@ -111,14 +113,14 @@ fn a_connection_whose_ids_are_used_up_is_replaced() {
 fn no_caller_of_a_dropped_session_waits_for_ever() {
     let now = Instant::now();
     let (mut session, mut left) = session(now, 0);
-    let mut sent = call(&session, now);
+    let sent = call(&session, now);
     session.turn(now).unwrap();
     write(&mut session);
-    let mut waiting = call(&session, now);
+    let waiting = call(&session, now);
     let servers = Arc::clone(&session.servers);
     drop(session);
-    assert!(matches!(sent.try_recv().unwrap(), Err(Failure::Final(error)) if error.ambiguous()));
-    assert_eq!(waiting.try_recv().unwrap(), Err(Failure::NotExecuted));
+    assert!(is_ambiguous(&outcome(sent)));
+    assert_eq!(outcome(waiting), Outcome::NotExecuted);
     assert_eq!(left.try_recv(), Ok(Left::Broken));
     assert!(servers.routes().live().is_empty());
 }
