@@ -48,9 +48,10 @@
 //! | module | subject |
 //! |---|---|
 //! | `client`, `request`, `policy`, `decision`, `error` | what callers see |
-//! | `call` | a call from its caller's side: route, wait, go elsewhere |
+//! | `call`, `many` | a call from its caller's side: route, wait, go elsewhere |
 //! | `servers` | which servers are live, and which a key belongs to |
-//! | `link` | the queue from callers to a connection's task |
+//! | `link` | what callers and a connection's task share: the queue, and the slots |
+//! | `slots`, `ticket` | where an outcome is left, and how its caller waits for it |
 //! | `waiting` | requests that are not sent yet |
 //! | `batcher` | requests to frames, replies to outcomes; no socket, no clock |
 //! | `table` | what stands for each policy on a connection |
@@ -58,6 +59,7 @@
 //! | `session`, `keepalive` | what a connection's task does at each wake-up |
 //! | `connection` | one task that owns one socket |
 //! | `supervisor` | one task that keeps one server connected |
+//! | `sync` | the lock of `link`, which loom replaces in its models |
 
 mod batcher;
 mod call;

@@ -132,7 +132,8 @@ impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
     /// Hands requests to a connection, as many in a call as fit in a frame.
     fn hand_over(&mut self, route: &Route, indices: &[usize]) {
         let frame = route.link.frame();
-        let (mut calls, mut parts, mut part) = (Waiting::default(), Vec::new(), Vec::new());
+        let part_max = indices.len().min(frame.requests);
+        let (mut calls, mut parts, mut part) = (Waiting::default(), Vec::new(), Vec::with_capacity(part_max));
         calls.reserve(indices.len(), (self.request)(indices[0]).key.len());
         for group in indices.chunk_by(|&index, _| (self.request)(index).linked) {
             let size = Size::of_group(group.len(), (self.request)(group[0]).key.len());
@@ -143,7 +144,7 @@ impl<'a, F: Fn(usize) -> Request<'a>> Many<'_, F> {
             }
             if !(calls.open() + size).fits_in(&frame) {
                 calls.push_call(SlotId::default(), self.deadline);
-                parts.push(std::mem::take(&mut part));
+                parts.push(std::mem::replace(&mut part, Vec::with_capacity(part_max)));
             }
             calls.push_group(size, group.iter().map(|&index| (self.request)(index)));
             part.extend_from_slice(group);

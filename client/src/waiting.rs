@@ -243,3 +243,20 @@ impl<T> Consumed<T> {
         self.taken = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_is_never_empty_does_not_grow() {
+        let mut queue = Consumed { items: vec![0; 100], taken: 0 };
+        for number in 0..10_000 {
+            let mut more = Consumed { items: vec![number; 100], taken: 0 };
+            queue.append(&mut more);
+            assert_eq!(queue.take(100).len(), 100);
+            assert_eq!(queue.rest(), [number; 100], "what came last is left");
+        }
+        assert!(queue.items.capacity() <= 1_000);
+    }
+}
