@@ -22,9 +22,11 @@
 //! | [`clock`] | the embedded store's clock |
 //! | [`metrics`] | what an operator can see |
 //! | [`admin`] | health and metrics over HTTP |
+//! | [`mod@bench`] | the load test |
 
 pub mod admin;
 pub mod batch;
+pub mod bench;
 pub mod cli;
 pub mod clock;
 pub mod config;

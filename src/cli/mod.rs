@@ -10,9 +10,10 @@ use clap::{Parser, Subcommand};
 
 use tollgate_client::{ConnectError, DefineError, UnknownPolicyError};
 
-use crate::{config::ConfigError, limit::UnsupportedLimit, store::redis::RedisStoreError};
+use crate::{bench::BenchError, config::ConfigError, limit::UnsupportedLimit, store::redis::RedisStoreError};
 
 mod answer;
+mod bench;
 mod check;
 mod completions;
 mod keys;
@@ -26,7 +27,8 @@ mod ring;
 mod serve;
 mod settings;
 
-/// A rate-limit server, and the commands to ask it and to look into its placement and policies.
+/// A rate-limit server, and the commands to ask it, to look into its placement and policies, and to test it under
+/// load.
 ///
 /// Start a server with `tollgate serve`; ask it with
 /// `tollgate check --limit token-bucket:100/1m,burst=20 user:1`.
@@ -45,6 +47,7 @@ enum Command {
     Refund(refund::RefundArgs),
     Policies(policies::PoliciesArgs),
     Ring(ring::RingArgs),
+    Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -96,6 +99,12 @@ enum CliError {
     Bind { flag: &'static str, address: SocketAddr, source: io::Error },
     #[error("the server's socket failed: {0}")]
     Server(#[source] io::Error),
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    #[error("interrupted twice: nothing is reported")]
+    Interrupted,
+    #[error("{file}: {source}; give a file that can be written")]
+    Report { file: String, source: io::Error },
     #[error("the standard output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -155,6 +164,7 @@ impl Command {
             Self::Refund(args) => refund::run(args, out),
             Self::Policies(args) => policies::run(&args, out),
             Self::Ring(args) => ring::run(args, out),
+            Self::Bench(args) => bench::run(args, out),
             Self::Completions(args) => completions::run(&args, out),
         }
     }

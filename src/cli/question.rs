@@ -70,7 +70,7 @@ struct PolicyArgs {
     limits: Vec<Limit>,
 }
 
-fn parse_name(text: &str) -> Result<String, &'static str> {
+pub(super) fn parse_name(text: &str) -> Result<String, &'static str> {
     if is_name(text) {
         Ok(text.to_owned())
     } else {
@@ -78,14 +78,13 @@ fn parse_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-impl PolicyArgs {
-    fn limits(&self) -> Result<Option<Limits>, CliError> {
-        match &self.limits[..] {
-            [] => Ok(None),
-            limits => Limits::new(limits.to_vec()).map(Some).ok_or_else(|| {
-                usage(format_args!("--limit stands {} times, at most {LIMITS_MAX} are allowed", limits.len()))
-            }),
-        }
+/// The limits that `--limit` was given; `None` where it was not.
+pub(super) fn limits(given: &[Limit]) -> Result<Option<Limits>, CliError> {
+    match given {
+        [] => Ok(None),
+        limits => Limits::new(limits.to_vec()).map(Some).ok_or_else(|| {
+            usage(format_args!("--limit stands {} times, at most {LIMITS_MAX} are allowed", limits.len()))
+        }),
     }
 }
 
@@ -96,7 +95,7 @@ pub(super) fn run(
     asked: Asked,
     request: impl for<'a> Fn(&'a PolicyRef, &'a str) -> Request<'a>,
 ) -> Result<Outcome, CliError> {
-    let limits = args.policy.limits()?;
+    let limits = limits(&args.policy.limits)?;
     let keys = keys::read(args.keys)?;
     let results = block_on(async {
         let client = connect(args.server, Duration::from_millis(args.deadline_ms)).await?;
@@ -122,7 +121,7 @@ pub(super) fn run(
 }
 
 /// A server's address as it is given on the command line.
-fn server_address(text: &str) -> Result<String, String> {
+pub(super) fn server_address(text: &str) -> Result<String, String> {
     let port =
         text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
     match port {

@@ -102,8 +102,8 @@ async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Cl
     TcpListener::bind(address).await.map_err(|source| CliError::Bind { flag, address, source })
 }
 
-/// The server of a configuration. A Redis store connects in the background.
-fn server(config: &Config) -> Result<Server, CliError> {
+/// The server of a configuration. A Redis store connects in the background: a runtime must be there.
+pub(super) fn server(config: &Config) -> Result<Server, CliError> {
     let metrics = Arc::new(Metrics::new());
     let policies = Arc::new(config.policy_table(&metrics)?);
     let store = match &config.store {
@@ -131,13 +131,13 @@ fn warn_of_published_secret(config: &Config) {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
@@ -149,7 +149,7 @@ impl Signals {
     }
 
     /// Cancels `stop` at the first signal, and is ready at the second.
-    async fn twice(&mut self, stop: &CancellationToken) {
+    pub(super) async fn twice(&mut self, stop: &CancellationToken) {
         self.next().await;
         stop.cancel();
         self.next().await;

@@ -6,6 +6,7 @@
 
 mod admin;
 mod agreement;
+mod bench;
 mod client;
 mod cluster;
 mod command;
