@@ -208,5 +208,7 @@ impl Link {
 
 #[cfg(all(test, tollgate_loom))]
 mod loom_tests;
+#[cfg(test)]
+mod testing;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;

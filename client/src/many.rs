@@ -218,7 +218,8 @@ struct Answers {
 }
 
 impl Answers {
-    /// Puts the answers to requests, in order, in their places. Those that follow the ones before, as they mostly do, are moved as a whole.
+    /// Puts the answers to requests, in order, in their places. Those that follow the ones before, as they mostly
+    /// do, are moved as a whole.
     fn place(&mut self, indices: &[usize], answers: Vec<Answer>) {
         let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return };
         if first == self.known.len() && last - first == indices.len() - 1 {

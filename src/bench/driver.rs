@@ -74,7 +74,6 @@ pub async fn measure(
     }
     drop(closed);
     let listened = listen(plan, &timeline, intervals, progress, interrupted, &stop).await;
-
     let Listened { elapsed, collected, process_cpu_s } = listened;
     let found = gather(founds, monitor).await?;
     let not_sent = pace.not_sent();

@@ -5,30 +5,11 @@ use std::{future::Future, pin::pin, sync::Arc, task::Waker};
 
 use loom::{future::block_on, model, model::Builder, thread};
 
-use super::*;
-use crate::{
-    error::CheckError,
-    policy::{PolicyRef, Registry},
-    ticket::Ticket,
+use super::{
+    testing::{link, policy},
+    *,
 };
-
-fn policy() -> PolicyRef {
-    let limit: tollgate_protocol::limit::Limit = "token-bucket:1/1s".parse().unwrap();
-    Registry::new(1).inline(limit.into()).unwrap()
-}
-
-fn link() -> Arc<Link> {
-    let hello = HelloOk {
-        features: 0,
-        frame_bytes_max: 4_096,
-        items_max: 10,
-        inflight_max: 1,
-        idle_ms: 0,
-        boot_id: 1,
-        policies: Vec::new(),
-    };
-    Arc::new(Link::new(&hello))
-}
+use crate::{error::CheckError, policy::PolicyRef, ticket::Ticket};
 
 /// The caller of a call, whose outcome is to be told from others by the length of its key.
 async fn call(link: Arc<Link>, policy: PolicyRef, key: &str) -> Result<Outcome, PushError> {

@@ -11,29 +11,11 @@ use std::{
     time::Duration,
 };
 
-use super::*;
-use crate::{
-    policy::{PolicyRef, Registry},
-    ticket::Ticket,
+use super::{
+    testing::{link, policy},
+    *,
 };
-
-fn policy() -> PolicyRef {
-    let limit: tollgate_protocol::limit::Limit = "token-bucket:1/1s".parse().unwrap();
-    Arc::new(Registry::new(1)).inline(limit.into()).unwrap()
-}
-
-fn link() -> Arc<Link> {
-    let hello = HelloOk {
-        features: 0,
-        frame_bytes_max: 4_096,
-        items_max: 10,
-        inflight_max: 1,
-        idle_ms: 0,
-        boot_id: 1,
-        policies: Vec::new(),
-    };
-    Arc::new(Link::new(&hello))
-}
+use crate::ticket::Ticket;
 
 fn push(link: &Link, deadline: Instant) -> Result<SlotId, PushError> {
     link.push(&Request::check(&policy(), "key"), deadline, Waker::noop())
