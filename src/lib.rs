@@ -22,6 +22,7 @@
 //! | [`clock`] | the embedded store's clock |
 //! | [`metrics`] | what an operator can see |
 //! | [`admin`] | health and metrics over HTTP |
+//! | `sync` | locks and atomics, which loom replaces in its models |
 //! | [`mod@bench`] | the load test |
 
 pub mod admin;
@@ -38,3 +39,4 @@ pub mod placement;
 pub mod policy;
 pub mod server;
 pub mod store;
+mod sync;

@@ -1,8 +1,7 @@
 //! The bounds of the store, over all stripes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::{MemoryConfig, row::row_bytes};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What a row takes outside itself: at most 12 bytes in the index, at most 3 for the chunks.
 const INDEX_BYTES: usize = 16;

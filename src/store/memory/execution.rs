@@ -2,7 +2,6 @@
 
 use std::{cell::RefCell, ops::Range, slice};
 
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_protocol::reply::Reason;
@@ -17,6 +16,7 @@ use crate::{
     batch::Batch,
     limit::{self, Decision, Request, decide::refuse},
     store::refuse_invalid,
+    sync::MutexGuard,
 };
 
 /// Most groups that are decided under one lock.
@@ -29,6 +29,11 @@ thread_local! {
 
 /// Decides a batch and appends its decisions to `out`.
 pub(super) fn execute(store: &MemoryStore, batch: &Batch, out: &mut Vec<Decision>) {
+    PLAN.with_borrow_mut(|plan| execute_by(plan, store, batch, out));
+}
+
+/// As [`execute`], in the memory of `plan`.
+pub(super) fn execute_by(plan: &mut Plan, store: &MemoryStore, batch: &Batch, out: &mut Vec<Decision>) {
     let items = batch.items().len();
     if batch.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
         out.extend((0..items).map(|index| batch.undecided(index, Reason::Deadline)));
@@ -39,8 +44,7 @@ pub(super) fn execute(store: &MemoryStore, batch: &Batch, out: &mut Vec<Decision
     out.reserve(items + 1);
     out.resize(first + items, refuse(Reason::Unavailable));
     let now_us = store.clock.now_us();
-    let execution = Execution { store, batch, now_us, searched: false, out, first };
-    PLAN.with_borrow_mut(|plan| execution.run(plan));
+    Execution { store, batch, now_us, searched: false, out, first }.run(plan);
 }
 
 struct Execution<'a> {
@@ -134,12 +138,13 @@ impl<'a> Execution<'a> {
         while !self.try_decide(requests, found, stripe) {
             // Others may change the stripe meanwhile: where rows were added or removed, `places` has another
             // generation than the stripe and is not used again.
-            if self.searched || !MutexGuard::unlocked(stripe, || self.store.make_room()) {
-                self.searched = true;
+            if self.searched {
                 let items = found.group.items();
                 self.out.extend(items.map(|index| self.batch.undecided(index, Reason::StoreFull)));
                 return;
             }
+            // Tried again also where none was found: what the sweep removes meanwhile is found by nobody else.
+            self.searched = !MutexGuard::unlocked(stripe, || self.store.make_room());
         }
     }
 

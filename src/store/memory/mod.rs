@@ -35,6 +35,8 @@
 mod bounds;
 mod cells;
 mod execution;
+#[cfg(all(test, tollgate_loom))]
+mod loom_tests;
 mod plan;
 mod row;
 mod rows;
@@ -43,18 +45,21 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicUsize},
-};
+use std::{fmt, sync::Arc};
 
 use ahash::RandomState;
-use parking_lot::Mutex;
 
 use self::{bounds::Bounds, stripe::Stripe};
-use crate::{batch::Batch, clock::Clock, limit::Decision, metrics::Metrics};
+use crate::{
+    batch::Batch,
+    clock::Clock,
+    limit::Decision,
+    metrics::Metrics,
+    sync::{Mutex, atomic::AtomicUsize},
+};
 
-const STRIPES: usize = 256;
+/// In models fewer, since each lock multiplies the orders that there are.
+const STRIPES: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
 /// Bounds of the embedded store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Removal of states that are the same as none.
 
-use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
-use parking_lot::Mutex;
 use tokio::{
     task::yield_now,
     time::{MissedTickBehavior, interval},
@@ -12,6 +11,7 @@ use super::{
     MemoryStore, STRIPES,
     stripe::{Step, Stripe},
 };
+use crate::sync::{Mutex, atomic::Ordering};
 
 /// Most states that are looked at under one lock.
 const STEP_ROWS_MAX: usize = 256;

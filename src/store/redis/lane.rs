@@ -5,10 +5,7 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -21,7 +18,11 @@ use tokio_util::sync::DropGuard;
 use tollgate_protocol::reply::Reason;
 
 use super::{flight, node::Node, topology::Topology};
-use crate::{batch::Batch, limit::Decision};
+use crate::{
+    batch::Batch,
+    limit::Decision,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 /// Pipelines on their way to a shard: one that it works on, and one that is there when it is done.
 const PIPELINES_MAX: usize = 2;
@@ -75,15 +76,19 @@ pub(super) struct Backlog(Arc<AtomicUsize>);
 impl Backlog {
     /// Counts checks as waiting, whatever their number is then, until what is returned is dropped.
     pub(super) fn hold(&self, items: usize) -> Held {
-        self.0.fetch_add(items, Ordering::Relaxed);
-        Held { backlog: self.clone(), items }
+        self.count(items).0
     }
 
     /// As [`Backlog::hold`], unless too much is waiting. Where nothing is, any number fits.
     fn try_hold(&self, items: usize) -> Option<Held> {
-        let held = self.hold(items);
-        let waiting = self.0.load(Ordering::Relaxed);
-        (waiting <= items || waiting <= QUEUED_ITEMS_MAX).then_some(held)
+        let (held, before) = self.count(items);
+        (before == 0 || before + items <= QUEUED_ITEMS_MAX).then_some(held)
+    }
+
+    /// Counts checks as waiting, and says how many were before.
+    fn count(&self, items: usize) -> (Held, usize) {
+        let before = self.0.fetch_add(items, Ordering::Relaxed);
+        (Held { backlog: self.clone(), items }, before)
     }
 }
 
@@ -151,3 +156,6 @@ async fn run(
     }
     while flights.next().await.is_some() {}
 }
+
+#[cfg(all(test, tollgate_loom))]
+mod loom_tests;

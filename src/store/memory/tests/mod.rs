@@ -35,18 +35,18 @@ const NOW_US: u64 = 1_785_002_400_000_000;
 const SECOND_US: u64 = 1_000_000;
 
 /// A store without bounds that matter.
-const ROOMY: MemoryConfig = MemoryConfig { bytes_max: u64::MAX, keys_max: u64::MAX };
+pub(super) const ROOMY: MemoryConfig = MemoryConfig { bytes_max: u64::MAX, keys_max: u64::MAX };
 
 /// A store, its clock, and the policies of a connection: policy `i` has the alias `2*i + 1`.
-struct Subject {
-    store: MemoryStore,
+pub(super) struct Subject {
+    pub(super) store: MemoryStore,
     now_us: Arc<AtomicU64>,
     policies: Arc<SessionPolicies>,
 }
 
 impl Subject {
     /// A store whose policies deny where it cannot answer. Limits of a policy are joined by ` + `.
-    fn new(config: MemoryConfig, policies: &[&str]) -> Self {
+    pub(super) fn new(config: MemoryConfig, policies: &[&str]) -> Self {
         let policies: Vec<_> = policies.iter().map(|text| (*text, OnUnavailable::Deny)).collect();
         Self::with_verdicts(config, &policies)
     }
@@ -60,7 +60,7 @@ impl Subject {
         Self { store, now_us, policies: session(policies) }
     }
 
-    fn batch(&self, items: &[Item<'_>]) -> Batch {
+    pub(super) fn batch(&self, items: &[Item<'_>]) -> Batch {
         let mut encoder = CheckEncoder::default();
         items.iter().for_each(|item| encoder.push(item));
         let mut payload = bytes::BytesMut::new();
@@ -86,7 +86,7 @@ impl Subject {
         decision.details.expect("a peek is told what remains").remaining
     }
 
-    fn advance(&self, us: u64) {
+    pub(super) fn advance(&self, us: u64) {
         self.now_us.fetch_add(us, Ordering::AcqRel);
     }
 
@@ -95,7 +95,7 @@ impl Subject {
     }
 
     /// One pass over all stripes; how many states were removed.
-    fn sweep(&self) -> u64 {
+    pub(super) fn sweep(&self) -> u64 {
         self.store.stripes.iter().map(|stripe| self.sweep_stripe(stripe)).sum()
     }
 
@@ -110,7 +110,7 @@ impl Subject {
         }
     }
 
-    fn keys(&self) -> u64 {
+    pub(super) fn keys(&self) -> u64 {
         self.store.bounds.keys()
     }
 
@@ -153,12 +153,12 @@ fn item(operation: Operation, policy: usize, cost: u64, key: &[u8]) -> Item<'_> 
     Item { operation, alias: alias(policy), cost, key, linked: false }
 }
 
-fn check(policy: usize, cost: u64, key: &[u8]) -> Item<'_> {
+pub(super) fn check(policy: usize, cost: u64, key: &[u8]) -> Item<'_> {
     item(Operation::Check, policy, cost, key)
 }
 
 /// Checks that pass together or not at all.
-fn linked<const N: usize>(mut items: [Item<'_>; N]) -> [Item<'_>; N] {
+pub(super) fn linked<const N: usize>(mut items: [Item<'_>; N]) -> [Item<'_>; N] {
     items[..N - 1].iter_mut().for_each(|item| item.linked = true);
     items
 }
@@ -167,7 +167,7 @@ fn reasons(decisions: &[Decision]) -> Vec<Reason> {
     decisions.iter().map(|decision| decision.reason).collect()
 }
 
-fn allowed(decisions: &[Decision]) -> u64 {
+pub(super) fn allowed(decisions: &[Decision]) -> u64 {
     decisions.iter().filter(|decision| decision.allow).count() as u64
 }
 
