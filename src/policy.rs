@@ -31,6 +31,10 @@ pub enum OnUnavailable {
 pub struct Policy {
     limits: Limits,
     ready: Vec<PolicyLimit>,
+    /// Most that can pass at once: the least of what the limits hold.
+    ceiling: u64,
+    /// Of the limits as text.
+    limits_hash: u64,
     on_unavailable: OnUnavailable,
     /// Decisions under this policy; inline policies share theirs.
     pub decisions: DecisionCounters,
@@ -79,8 +83,10 @@ impl Policy {
             let state_id = StateId(secret.hash(format!("{identity}\0{index}").as_bytes()));
             Ok(PolicyLimit { rule: Rule::new(limit)?, state_id })
         });
-        let ready = ready.collect::<Result<_, _>>()?;
-        Ok(Self { limits, ready, on_unavailable, decisions })
+        let ready = ready.collect::<Result<Vec<_>, _>>()?;
+        let ceiling = ready.iter().map(|limit: &PolicyLimit| limit.rule.ceiling()).min().unwrap_or(0);
+        let limits_hash = secret.hash(limits.to_string().as_bytes());
+        Ok(Self { limits, ready, ceiling, limits_hash, on_unavailable, decisions })
     }
 
     /// The limits as they were written.
@@ -91,6 +97,16 @@ impl Policy {
     /// The limits ready to decide.
     pub fn ready(&self) -> &[PolicyLimit] {
         &self.ready
+    }
+
+    /// The most that can pass at once.
+    pub fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
+    /// Tells versions of a policy apart: the same where the limits are.
+    pub fn limits_hash(&self) -> u64 {
+        self.limits_hash
     }
 
     /// The answer where the store did not decide, for `reason`.

@@ -49,6 +49,10 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     store: StoreArgs,
 
+    /// Denials of a Redis store that are remembered for up to a second; 0 for none [default: 65536]
+    #[arg(long, env = "TOLLGATE_DENY_CACHE_ENTRIES", value_name = "N")]
+    deny_cache_entries: Option<i64>,
+
     /// The least severe level that is logged [default: info]
     #[arg(long, env = "TOLLGATE_LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<LogLevel>,
@@ -59,8 +63,10 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn run(args: ServeArgs, out: &mut impl Write) -> Result<Outcome, CliError> {
-    let ServeArgs { listen, admin, store, log_level, log_format } = args;
-    let config = store.load(Overrides { listen, admin, log_level, log_format, ..Overrides::default() })?;
+    let ServeArgs { listen, admin, store, deny_cache_entries, log_level, log_format } = args;
+    let overrides =
+        Overrides { listen, admin, deny_cache_entries, log_level, log_format, ..Overrides::default() };
+    let config = store.load(overrides)?;
     log::start(config.log)?;
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
     runtime.block_on(serve(config, out))

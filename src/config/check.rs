@@ -23,6 +23,7 @@ const LISTEN_FLAG: &str = "--listen (TOLLGATE_LISTEN)";
 const ADMIN_FLAG: &str = "--admin (TOLLGATE_ADMIN)";
 const STORE_FLAG: &str = "--store (TOLLGATE_STORE)";
 const STORE_TIMEOUT_FLAG: &str = "--store-timeout-ms (TOLLGATE_STORE_TIMEOUT_MS)";
+const DENY_CACHE_ENTRIES_FLAG: &str = "--deny-cache-entries (TOLLGATE_DENY_CACHE_ENTRIES)";
 const PARTITIONS_FLAG: &str = "--partitions (TOLLGATE_PARTITIONS)";
 const PLACEMENT_SECRET_VARIABLE: &str = "TOLLGATE_PLACEMENT_SECRET";
 
@@ -41,11 +42,14 @@ pub(super) fn check(
     let url = in_file("store", written.store).below(STORE_FLAG, overrides.store);
     let timeout_ms =
         in_file("redis.timeout_ms", redis.timeout_ms).below(STORE_TIMEOUT_FLAG, overrides.store_timeout_ms);
+    let deny_cache_entries = in_file("redis.deny_cache_entries", redis.deny_cache_entries)
+        .below(DENY_CACHE_ENTRIES_FLAG, overrides.deny_cache_entries);
     let partitions =
         in_file("redis.partitions", redis.partitions).below(PARTITIONS_FLAG, overrides.partitions);
     let secret = in_file("redis.placement_secret", redis.placement_secret)
         .below(PLACEMENT_SECRET_VARIABLE, overrides.placement_secret);
-    let store = StoreGiven { url, timeout_ms, tls_ca_file: in_file("redis.tls_ca_file", redis.tls_ca_file) };
+    let tls_ca_file = in_file("redis.tls_ca_file", redis.tls_ca_file);
+    let store = StoreGiven { url, timeout_ms, deny_cache_entries, tls_ca_file };
 
     let config = Config {
         listen: parse_listen(&mut problems, listen),
@@ -152,6 +156,7 @@ fn parse_admin(problems: &mut Problems<'_>, given: Given<String>) -> Option<Sock
 struct StoreGiven {
     url: Given<Secret>,
     timeout_ms: Given<i64>,
+    deny_cache_entries: Given<i64>,
     tls_ca_file: Given<String>,
 }
 
@@ -159,9 +164,14 @@ struct StoreGiven {
 fn check_store(problems: &mut Problems<'_>, given: StoreGiven, memory: &MemorySection) -> StoreConfig {
     let memory = check_memory(problems, memory);
     let timeout = Duration::from_millis(whole(problems, &defaults::STORE_TIMEOUT_MS, given.timeout_ms));
+    let deny_cache_entries =
+        whole(problems, &defaults::DENY_CACHE_ENTRIES, given.deny_cache_entries) as usize;
     let tls_ca_pem = read_tls_ca(problems, given.tls_ca_file);
     match parse_store(problems, given.url) {
-        Some(url) => StoreConfig::Redis(RedisConfig { url, timeout, tls_ca_pem, clock: ScriptClock::Shard }),
+        Some(url) => {
+            let clock = ScriptClock::Shard;
+            StoreConfig::Redis(RedisConfig { url, timeout, tls_ca_pem, clock, deny_cache_entries })
+        }
         None => StoreConfig::Memory(memory),
     }
 }

@@ -56,5 +56,7 @@ pub const MEMORY_BYTES_MAX: Number = number(1 << 30, 1 << 12, 1 << 50);
 pub const MEMORY_KEYS_MAX: Number = number(10_000_000, 1, 1 << 40);
 /// `redis.timeout_ms`: up to a minute.
 pub const STORE_TIMEOUT_MS: Number = number(50, 1, 60_000);
+/// `redis.deny_cache_entries`: none to some 5 GiB of them.
+pub const DENY_CACHE_ENTRIES: Number = number(1 << 16, 0, 1 << 26);
 /// `redis.partitions`
 pub const PARTITIONS: Number = number(64, 1, PARTITIONS_MAX as i64);

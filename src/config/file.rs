@@ -55,6 +55,7 @@ pub(super) struct MemorySection {
 #[serde(deny_unknown_fields)]
 pub(super) struct RedisSection {
     pub(super) timeout_ms: Option<i64>,
+    pub(super) deny_cache_entries: Option<i64>,
     pub(super) partitions: Option<i64>,
     pub(super) placement_secret: Option<Secret>,
     pub(super) key_prefix: Option<String>,

@@ -136,6 +136,8 @@ pub struct Overrides {
     pub store: Option<Secret>,
     /// `--store-timeout-ms`
     pub store_timeout_ms: Option<i64>,
+    /// `--deny-cache-entries`
+    pub deny_cache_entries: Option<i64>,
     /// `--partitions`
     pub partitions: Option<i64>,
     /// `TOLLGATE_PLACEMENT_SECRET`

@@ -117,6 +117,7 @@ fn what_is_said_above_the_file_wins() {
         format = "json"
         [redis]
         timeout_ms = 0
+        deny_cache_entries = 1
         partitions = 1
         placement_secret = "file"
     "#;
@@ -125,6 +126,7 @@ fn what_is_said_above_the_file_wins() {
         admin: Some("127.0.0.1:2".into()),
         store: Some(Secret::from("redis://flag:2".to_owned())),
         store_timeout_ms: Some(3),
+        deny_cache_entries: Some(0),
         partitions: Some(4),
         placement_secret: Some(Secret::from("flag".to_owned())),
         log_level: Some(LogLevel::Warn),
@@ -135,6 +137,7 @@ fn what_is_said_above_the_file_wins() {
     assert_eq!(config.admin.map(|admin| admin.port()), Some(2));
     let StoreConfig::Redis(redis) = &config.store else { panic!("{:?}", config.store) };
     assert_eq!((redis.url.to_string().as_str(), redis.timeout.as_millis()), ("redis://flag:2", 3));
+    assert_eq!(redis.deny_cache_entries, 0);
     assert_eq!(config.placement.partitions, 4);
     assert_eq!(config.placement.secret, Some(RingSecret::from_text("flag")));
     assert_eq!(config.log, LogConfig { level: LogLevel::Warn, format: LogFormat::Human });
@@ -157,6 +160,7 @@ fn all_problems_are_told_each_with_its_key_its_value_and_what_to_do() {
         keys_max = 0
         [redis]
         timeout_ms = 60001
+        deny_cache_entries = -1
         partitions = 4097
         placement_secret = ""
         key_prefix = "{x}"
@@ -179,6 +183,7 @@ tollgate.toml: connection.idle_ms = -1 is out of range: choose 1 to 86400000
 tollgate.toml: memory.bytes_max = 1 is out of range: choose 4096 to 1125899906842624
 tollgate.toml: memory.keys_max = 0 is out of range: choose 1 to 1099511627776
 tollgate.toml: redis.timeout_ms = 60001 is out of range: choose 1 to 60000
+tollgate.toml: redis.deny_cache_entries = -1 is out of range: choose 0 to 67108864
 tollgate.toml: redis.tls_ca_file = "missing.pem" cannot be read: No such file or directory (os error 2)
 tollgate.toml: store is not a store: the store must start with redis://, rediss://, redis-cluster:// or rediss-cluster://, or be `memory`
 tollgate.toml: redis.placement_secret is empty: write a secret of your own, the same on all servers, or leave it out

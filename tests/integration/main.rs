@@ -11,6 +11,7 @@ mod client;
 mod cluster;
 mod command;
 mod conformance;
+mod deny_cache;
 mod footprint;
 mod harness;
 mod model;

@@ -124,6 +124,7 @@ impl Redis {
             timeout: Duration::from_secs(10),
             tls_ca_pem: None,
             clock: ScriptClock::Argument(Clock::Manual(Arc::clone(&now_us))),
+            deny_cache_entries: 0,
         };
         let placement = Arc::new(Placement::new(RingSecret::default(), 64, &prefix));
         let _in_runtime = RUNTIME.enter();

@@ -10,6 +10,7 @@
 //! | one slow shard | `cluster::healthy_shards_do_not_wait_for_a_hung_one` |
 //! | failover | `cluster::replica_of_a_killed_primary_…`, `cluster::replica_of_a_hung_primary_…` |
 //! | store down at start | `redis_store::server_starts_without_its_store_and_finds_it_later` |
+//! | deny cache | `deny_cache::reset_…`, and of the library `store::redis::deny::tests` |
 //! | own batch over own maximum | `client::client_keeps_to_the_bounds_that_the_server_announces` |
 //! | stats | `admin::decisions_are_counted_by_policy_and_reason_and_never_by_key` |
 //! | the others | below |

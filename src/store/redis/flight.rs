@@ -35,8 +35,8 @@ enum Outcome {
 
 /// The end of a call.
 enum Settled {
-    /// The script ran.
-    Decided(Answer),
+    /// The script ran, in a call that was sent then.
+    Decided(Answer, Instant),
     /// It is given up: not executed, or perhaps.
     GivenUp(Reason),
 }
@@ -81,7 +81,7 @@ pub(super) async fn fly(node: Arc<Node>, topology: Arc<Topology>, works: Vec<Wor
         topology.metrics().script_items.observe(call.items_count() as f64);
         match outcome {
             Outcome::Again(again) => redirected.push((call, again)),
-            Outcome::Settled(settled) => flight.settle(&call, settled),
+            Outcome::Settled(settled) => flight.settle(&topology, &call, settled),
         }
     }
     if !redirected.is_empty() {
@@ -134,7 +134,7 @@ fn judge(
     if let Some(answer) = Answer::read(&value) {
         node.learn_clock(sent, answer.now_us);
         if answer.states.len() == call.fields_count() {
-            return Outcome::Settled(Settled::Decided(answer));
+            return Outcome::Settled(Settled::Decided(answer, sent));
         }
         // The shard's clock says that the deadline has passed; nothing was done.
         if answer.states.is_empty() {
@@ -217,7 +217,7 @@ async fn send_again(
     let mut pursuits: FuturesUnordered<_> = calls.into_iter().map(pursue).collect();
     while let Some((call, settled, late)) = pursuits.next().await {
         flight.refuse(&late, Reason::Deadline);
-        flight.settle(&call, settled);
+        flight.settle(&topology, &call, settled);
     }
 }
 
@@ -337,13 +337,24 @@ impl Flight {
     }
 
     /// Gives each group of a call its decisions.
-    fn settle(&mut self, call: &Call, settled: Settled) {
+    fn settle(&mut self, topology: &Topology, call: &Call, settled: Settled) {
         let Self { batches, replies } = self;
+        let (cache, now) = (topology.deny_cache(), Instant::now());
         match settled {
-            Settled::Decided(answer) => call.decide(answer, batches, |group, decisions| {
+            Settled::Decided(answer, sent) => call.decide(answer, batches, |group, decisions| {
+                if let Some(cache) = cache {
+                    cache.decided(&batches[group.work], group.items.clone(), decisions, sent, now);
+                }
                 replies[group.work].give(group.items.clone().zip(decisions.iter().copied()));
             }),
-            Settled::GivenUp(reason) => self.refuse(&call.groups, reason),
+            Settled::GivenUp(reason) => {
+                for group in &call.groups {
+                    if let Some(cache) = cache {
+                        cache.given_up(&batches[group.work], group.items.clone(), now);
+                    }
+                }
+                self.refuse(&call.groups, reason);
+            }
         }
     }
 

@@ -10,10 +10,12 @@
 //! | `topology` | which shard serves which slot, and its changes |
 //! | `lane` | the queue of one shard |
 //! | `flight` | one pipeline: calls, redirections, answers |
+//! | `deny` | denials that still hold, answered without Redis |
 //! | `script`, `charge.lua` | the script, its arguments and its answer |
 //! | `prelude_*.lua` | what stands before the script: the time, and the upkeep of the hash |
 //! | `node` | a connection that is kept open |
 
+mod deny;
 mod flight;
 mod lane;
 mod node;
@@ -45,6 +47,8 @@ pub struct RedisConfig {
     pub tls_ca_pem: Option<Vec<u8>>,
     /// Whose time decides.
     pub clock: ScriptClock,
+    /// Most denials that are remembered; 0: none are, nor where the clock is an argument.
+    pub deny_cache_entries: usize,
 }
 
 /// Whose time decides.
@@ -137,10 +141,16 @@ impl RedisStore {
         decisions: &mut [Option<Decision>],
     ) -> Vec<oneshot::Receiver<Vec<(usize, Decision)>>> {
         let map = self.topology.map();
+        let now = Instant::now();
         let mut groups_of_lanes = vec![Vec::new(); map.lanes.len()];
         for group in batch.groups() {
             if let Some(refused) = super::refuse_invalid(batch, group.clone()) {
                 group.zip(refused).for_each(|(index, decision)| decisions[index] = Some(decision));
+                continue;
+            }
+            let cache = self.topology.deny_cache();
+            if let Some(denied) = cache.and_then(|cache| cache.before(batch, group.clone(), now)) {
+                decisions[group.start] = Some(denied);
                 continue;
             }
             let partition = self.placement.partition_of(batch.key(&batch.items()[group.start]));
@@ -153,7 +163,7 @@ impl RedisStore {
         for (lane, groups) in map.lanes.iter().zip(groups_of_lanes) {
             if !groups.is_empty() {
                 let (answer, receiver) = oneshot::channel();
-                lane.submit(Work { batch: Arc::clone(batch), groups, queued: Instant::now(), answer });
+                lane.submit(Work { batch: Arc::clone(batch), groups, queued: now, answer });
                 waiting.push(receiver);
             }
         }

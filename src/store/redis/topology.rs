@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::{
     RedisConfig, RedisStoreError, ScriptClock,
+    deny::DenyCache,
     lane::Lane,
     node::{Address, Node},
     script::{self, Script},
@@ -77,6 +78,7 @@ pub(super) struct Topology {
     script: &'static Script,
     placement: Arc<Placement>,
     metrics: Arc<Metrics>,
+    deny_cache: Option<DenyCache>,
     map: ArcSwap<SlotMap>,
     /// All servers that are known, with or without slots: the seeds, those of the last map, and those that calls
     /// were sent to lately.
@@ -102,6 +104,7 @@ impl Topology {
                 ScriptClock::Shard => &script::ON_SHARD_CLOCK,
                 ScriptClock::Argument(_) => &script::ON_ARGUMENT,
             },
+            deny_cache: deny_cache(&config),
             published: Notify::new(),
             placement,
             metrics,
@@ -193,6 +196,11 @@ impl Topology {
             ScriptClock::Shard => node.shard_time_us(deadline.saturating_duration_since(Instant::now())),
             ScriptClock::Argument(clock) => clock.now_us(),
         }
+    }
+
+    /// Denials that are remembered, where they are.
+    pub(super) fn deny_cache(&self) -> Option<&DenyCache> {
+        self.deny_cache.as_ref()
     }
 
     /// What an operator can see.
@@ -306,6 +314,12 @@ impl Topology {
             }
         }
     }
+}
+
+/// Denials are remembered by this server's clock, which is not one that tests set.
+fn deny_cache(config: &RedisConfig) -> Option<DenyCache> {
+    let entries = config.deny_cache_entries;
+    (entries > 0 && matches!(config.clock, ScriptClock::Shard)).then(|| DenyCache::new(entries))
 }
 
 impl Drop for Topology {

@@ -52,6 +52,7 @@ impl Setup {
             timeout: Duration::from_secs(2),
             tls_ca_pem: None,
             clock: ScriptClock::Shard,
+            deny_cache_entries: 1 << 16,
         };
         Self { redis: Some(redis), ..Self::default() }
     }
