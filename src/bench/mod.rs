@@ -12,7 +12,7 @@
 //! | `worker`, `pace` | a thread that makes load, and when its calls are due |
 //! | `tally`, `recorder`, `collector` | what checks came to: a call, a thread, all threads |
 //! | [`envelope`], [`promise`] | what a limit promises, and whether it was kept |
-//! | `summary`, [`report`], [`table`] | what is told: to machines, to people |
+//! | `summary`, [`report`], [`table`], [`html`] | what is told: to machines, to people |
 //! | [`progress`] | what a person sees meanwhile |
 //! | [`embedded`] | a server in this process to put the load on |
 
@@ -20,6 +20,7 @@ mod collector;
 mod driver;
 pub mod embedded;
 pub mod envelope;
+pub mod html;
 mod pace;
 pub mod plan;
 pub mod progress;

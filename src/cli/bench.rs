@@ -24,7 +24,7 @@ use crate::{
     bench::{
         BenchError,
         embedded::Embedded,
-        measure,
+        html, measure,
         plan::{Load, Plan, PolicyChoice},
         progress::Progress,
         report::{Report, Settings},
@@ -184,6 +184,10 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Write the report as a page with plots, in one file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
     /// Show no progress
     #[arg(long)]
     quiet: bool,
@@ -204,7 +208,9 @@ fn time(text: &str) -> Result<Duration, String> {
 pub(super) fn run(args: BenchArgs, out: &mut impl Write) -> Result<Outcome, CliError> {
     let policy = policy(&args)?;
     // A file that cannot be written is told before the work, not after it.
-    let json = args.json.as_deref().filter(|file| *file != Path::new("-")).map(create).transpose()?;
+    let json =
+        args.json.as_deref().filter(|file| *file != Path::new("-")).map(ReportFile::create).transpose()?;
+    let page = args.html.as_deref().map(ReportFile::create).transpose()?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let (embedded, store) = match &args.server[..] {
         [] => {
@@ -218,6 +224,9 @@ pub(super) fn run(args: BenchArgs, out: &mut impl Write) -> Result<Outcome, CliE
     let servers = embedded.as_ref().map_or(args.server.clone(), |embedded| vec![embedded.address().into()]);
     let plan = plan(&args, servers, policy, cores);
     let report = test(&args, &plan, store)?;
+    if let Some(page) = page {
+        page.write(|out| out.write_all(html::page(&report)?.as_bytes()))?;
+    }
     write(&args, &report, json, out)?;
     Ok(judge(&report))
 }
@@ -322,28 +331,38 @@ fn settings(args: &BenchArgs, plan: &Plan, store: Option<String>) -> Settings {
     }
 }
 
-fn create(file: &Path) -> Result<(&Path, File), CliError> {
-    File::create(file).map(|created| (file, created)).map_err(|source| report_error(file, source))
+/// A file that a report goes to.
+struct ReportFile<'a> {
+    path: &'a Path,
+    file: File,
 }
 
-fn report_error(file: &Path, source: io::Error) -> CliError {
-    CliError::Report { file: file.display().to_string(), source }
+impl<'a> ReportFile<'a> {
+    fn create(path: &'a Path) -> Result<Self, CliError> {
+        let file = File::create(path).map_err(|source| Self::error(path, source))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), CliError> {
+        let mut out = BufWriter::new(self.file);
+        write(&mut out).and_then(|()| out.flush()).map_err(|source| Self::error(self.path, source))
+    }
+
+    fn error(path: &Path, source: io::Error) -> CliError {
+        CliError::Report { file: path.display().to_string(), source }
+    }
 }
 
 fn write(
     args: &BenchArgs,
     report: &Report,
-    json: Option<(&Path, File)>,
+    json: Option<ReportFile<'_>>,
     out: &mut impl Write,
 ) -> Result<(), CliError> {
     let rows = table::rows(report);
     let align = [Align::Left, Align::Left];
     match json {
-        Some((file, created)) => {
-            let mut created = BufWriter::new(created);
-            let written = write_json_line(&mut created, report).and_then(|()| created.flush());
-            written.map_err(|source| report_error(file, source))?;
-        }
+        Some(json) => json.write(|out| write_json_line(out, report))?,
         None if args.json.is_some() => {
             write_json_line(out, report)?;
             // Nobody may be there to read the table.

@@ -167,18 +167,23 @@ fn a_sweep_tells_the_highest_rate_that_held() {
 #[test]
 fn reports_go_to_files_and_tables_to_the_standard_output() {
     let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("report.json").display().to_string();
+    let [file, page] =
+        ["report.json", "report.html"].map(|name| directory.path().join(name).display().to_string());
     let short = ["bench", "--duration", "200ms", "--warm-up", "0s"];
-    let output = run(&[&short[..], &["--json", &file]].concat());
+    let output = run(&[&short[..], &["--json", &file, "--html", &page]].concat());
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.stdout.contains("promise"), "{output:?}");
     let text = std::fs::read_to_string(&file).expect("the report");
     assert_consistent(&serde_json::from_str(&text).expect("an object"));
+    let text = std::fs::read_to_string(&page).expect("the page");
+    assert!(text.contains("<svg") && text.ends_with("</html>"), "{text}");
 
     let nowhere = directory.path().join("none/report.json").display().to_string();
-    let output = run(&[&short[..], &["--json", &nowhere]].concat());
-    assert_eq!((output.status, output.stdout.as_str()), (Some(1), ""), "{output:?}");
-    assert!(output.stderr.contains(&nowhere), "{output:?}");
+    for flag in ["--json", "--html"] {
+        let output = run(&[&short[..], &[flag, &nowhere]].concat());
+        assert_eq!((output.status, output.stdout.as_str()), (Some(1), ""), "{output:?}");
+        assert!(output.stderr.contains(&nowhere), "{output:?}");
+    }
 }
 
 #[test]

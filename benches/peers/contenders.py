@@ -1,0 +1,132 @@
+"""Who is compared. A contender is started once, does the same work in each round, and is stopped in the end.
+
+To add one: a class with `name`, `how`, `start`, `run` and `stop`, and a line in `contenders`.
+"""
+
+from pathlib import Path
+
+from load import RedisBenchmark, TollgateBench, watched
+from processes import Throttlecrab, Tollgate
+
+CLASSIC = Path(__file__).with_name("classic.lua")
+
+# The same for all: 100,000 keys that are asked equally often, each of which may pass 100 times a second.
+KEYS = 100_000
+CAPACITY = 100
+RATE_PER_S = 100
+# Within what a command line may hold.
+MSET_WORDS = 20_000
+LIMIT = f"token-bucket:{RATE_PER_S}/1s,burst={CAPACITY}"
+
+
+class Shared:
+    """A server of several contenders: the first starts it, the last stops it."""
+
+    def __init__(self, make):
+        self.make, self.server, self.users, self.failure = make, None, 0, None
+
+    def start(self):
+        if self.failure:
+            raise self.failure
+        if self.server is None:
+            try:
+                self.server = self.make()
+            except Exception as failure:
+                self.failure = failure
+                raise
+        self.users += 1
+        return self.server
+
+    def stop(self):
+        self.users -= 1
+        if self.users == 0:
+            self.server.stop()
+            self.server = None
+
+
+class RespContender:
+    """A server that is asked in the protocol of Redis. `command` makes the command from the server."""
+
+    def __init__(self, name, how, shared, server_name, pipeline, command, keys=KEYS):
+        self.name, self.how = name, how
+        self.shared, self.server_name = shared, server_name
+        self.pipeline, self.command, self.keys = pipeline, command, keys
+
+    def start(self):
+        server = self.shared.start()
+        self.servers = {self.server_name: server}
+        self.load = RedisBenchmark(server.port, self.pipeline, self.keys, self.command(server))
+
+    def run(self, seconds):
+        return watched(self.servers, lambda: self.load(seconds))
+
+    def stop(self):
+        self.shared.stop()
+
+
+class TollgateContender:
+    """A Tollgate server, with its embedded store or with a Redis, asked by `tollgate bench`."""
+
+    def __init__(self, name, how, path, options, redis=None):
+        self.name, self.how, self.path, self.redis = name, how, path, redis
+        self.options = ["--keys", KEYS, "--limit", LIMIT, *options]
+
+    def start(self):
+        redis = self.redis.start() if self.redis else None
+        server = Tollgate(self.path, f"redis://127.0.0.1:{redis.port}" if redis else "memory")
+        self.servers = {"server": server} | ({"redis": redis} if redis else {})
+        self.load = TollgateBench(self.path, server.address, self.options)
+
+    def run(self, seconds):
+        return watched(self.servers, lambda: self.load(seconds))
+
+    def stop(self):
+        self.servers["server"].stop()
+        if self.redis:
+            self.redis.stop()
+
+
+def classic(redis):
+    """The command of the classic script."""
+    sha = redis.command("SCRIPT", "LOAD", CLASSIC.read_text())
+    return ["EVALSHA", sha, 1, "classic:__rand_int__", CAPACITY, RATE_PER_S, 1]
+
+
+def get(redis):
+    """A GET of keys that are there."""
+    keys = [word for index in range(KEYS) for word in (f"key:{index:012}", "x" * 16)]
+    for start in range(0, len(keys), MSET_WORDS):
+        redis.command("MSET", *keys[start : start + MSET_WORDS])
+    return ["GET", "key:__rand_int__"]
+
+
+def throttle(_):
+    return ["THROTTLE", "key:__rand_int__", CAPACITY, RATE_PER_S, 1]
+
+
+def contenders(tollgate, make_redis):
+    """All contenders, in the order of a round."""
+    redis, crab = Shared(make_redis), Shared(Throttlecrab)
+
+    def of_redis(name, how, command):
+        return RespContender(name, how, redis, "redis", 100, command)
+
+    def of_crab(name, how, pipeline, keys=KEYS):
+        return RespContender(name, f"THROTTLE, {how}", crab, "server", pipeline, throttle, keys)
+
+    def of_tollgate(name, how, options, store=None):
+        return TollgateContender(name, how, tollgate, options, store)
+
+    return [
+        of_redis("redis-ping", "PING, by 100", lambda _: ["PING"]),
+        of_redis("redis-get", "GET, by 100", get),
+        of_redis("classic", "one EVALSHA a check, by 100", classic),
+        of_crab("throttlecrab", "one at a time", 1),
+        of_crab("throttlecrab-16", "by 16", 16),
+        of_crab("throttlecrab-100", "by 100", 100),
+        of_crab("throttlecrab-hot", "by 100, one key", 100, keys=1),
+        of_tollgate("tollgate-redis", "one Redis, batches of 256", ["--batch", 256], redis),
+        of_tollgate("tollgate-redis-hot", "one Redis, batches of 256, one key", ["--batch", 256, "--dist", "hot"], redis),
+        of_tollgate("tollgate", "embedded, batches of 1,024", ["--batch", 1024]),
+        of_tollgate("tollgate-calls", "embedded, 1,000 tasks, one check a call", ["--tasks", 1000]),
+    ]
