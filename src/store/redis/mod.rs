@@ -11,8 +11,7 @@
 //! | `lane` | the queue of one shard |
 //! | `flight` | one pipeline: calls, redirections, answers |
 //! | `deny` | denials that still hold, answered without Redis |
-//! | `script`, `charge.lua` | the script, its arguments and its answer |
-//! | `prelude_*.lua` | what stands before the script: the time, and the upkeep of the hash |
+//! | `script` | the script, its arguments and its answer |
 //! | `node` | a connection that is kept open |
 
 mod deny;

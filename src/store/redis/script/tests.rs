@@ -1,11 +1,15 @@
+use std::sync::Arc;
+
+use redis::Value;
 use tollgate_protocol::{
-    check::{CheckBatch, CheckEncoder, Item},
+    check::{CheckBatch, CheckEncoder, Item, Operation},
     limit::Limit,
     ring::RingSecret,
 };
 
-use super::*;
+use super::{Answer, Call, call::FIELDS_MAX, plan::Step};
 use crate::{
+    batch::Batch,
     metrics::Metrics,
     policy::{OnUnavailable, Policy, PolicyTable, SessionPolicies},
 };
@@ -39,12 +43,18 @@ fn call_of(batch: &Batch) -> Call {
     call
 }
 
+/// Its lone checks, then its other steps.
+fn steps(call: &Call) -> Vec<Step> {
+    let (lone, others) = call.plan().merged_steps();
+    [lone, others].concat()
+}
+
 #[test]
 fn equal_checks_of_a_key_are_one_step() {
     let items = [item(Operation::Check, 1, 1, b"hot"); 5];
     let call = call_of(&batch(&["token-bucket:3/1s"], &items));
     assert_eq!(call.fields_count(), 1);
-    assert_eq!(call.merged_steps().iter().map(|step| (step.keys, step.times)).collect::<Vec<_>>(), [(1, 5)]);
+    assert_eq!(steps(&call).iter().map(|step| (step.keys, step.times)).collect::<Vec<_>>(), [(1, 5)]);
 }
 
 #[test]
@@ -52,8 +62,8 @@ fn a_step_between_keeps_the_order_of_a_key() {
     let check = item(Operation::Check, 1, 1, b"hot");
     let items = [check, item(Operation::Refund, 1, 2, b"hot"), check, check];
     let call = call_of(&batch(&["token-bucket:3/1s"], &items));
-    let steps: Vec<_> = call.merged_steps().iter().map(|step| (step.operation, step.times)).collect();
-    assert_eq!(steps, [(0, 1), (2, 1), (0, 2)]);
+    let found: Vec<_> = steps(&call).iter().map(|step| (step.operation, step.times)).collect();
+    assert_eq!(found, [(0, 1), (2, 1), (0, 2)]);
 }
 
 #[test]
@@ -61,15 +71,37 @@ fn different_keys_of_one_kind_are_one_step() {
     let keys: Vec<String> = (0..50).map(|index| format!("user:{index}")).collect();
     let items: Vec<_> = keys.iter().map(|key| item(Operation::Check, 1, 1, key.as_bytes())).collect();
     let call = call_of(&batch(&["token-bucket:3/1s"], &items));
-    let steps: Vec<_> = call.merged_steps().iter().map(|step| (step.keys, step.times)).collect();
-    assert_eq!((call.fields_count(), steps), (50, vec![(50, 1)]));
+    let found: Vec<_> = steps(&call).iter().map(|step| (step.keys, step.times)).collect();
+    assert_eq!((call.fields_count(), found), (50, vec![(50, 1)]));
+}
+
+#[test]
+fn only_unlinked_checks_of_keys_that_nothing_else_touches_are_lone() {
+    let check = |alias, key| item(Operation::Check, alias, 1, key);
+    let linked = Item { linked: true, ..check(1, b"linked") };
+    let items = [
+        check(1, b"alone"),
+        check(1, b"also reset"),
+        check(1, b"again"),
+        item(Operation::Reset, 1, 0, b"also reset"),
+        item(Operation::Force, 1, 1, b"forced"),
+        linked,
+        check(3, b"linked"),
+        check(1, b"again"),
+        check(1, b"at another cost"),
+        item(Operation::Check, 1, 2, b"at another cost"),
+    ];
+    let call = call_of(&batch(&["token-bucket:3/1s", "sliding-window:3/1s"], &items));
+    let lone: Vec<_> =
+        steps(&call).iter().filter(|step| step.is_lone).map(|step| (step.keys, step.times)).collect();
+    assert_eq!(lone, [(1, 1), (1, 2)]);
 }
 
 #[test]
 fn peeks_read_and_take_no_step() {
     let items = [item(Operation::Peek, 1, 1, b"a"), item(Operation::Check, 1, 0, b"b")];
     let call = call_of(&batch(&["token-bucket:3/1s"], &items));
-    assert_eq!((call.fields_count(), call.merged_steps().len()), (2, 0));
+    assert_eq!((call.fields_count(), steps(&call).len()), (2, 0));
 }
 
 #[test]

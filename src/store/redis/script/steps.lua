@@ -1,30 +1,11 @@
--- Charges the steps of one call to the states of one partition, which stand in one hash.
---
--- KEYS[1]  the hash of the partition
--- ARGV[1]  the deadline or the time: see prelude_*.lua, one of which stands before this script
--- ARGV[2]  the plan: rules, then steps (see script.rs, which writes it)
--- ARGV[3]  and on: the distinct fields (state id, key) that the steps touch
---
--- Answers the time and the states as they were before. The caller takes the same steps on those states and
--- tells what was decided, so that nothing is formatted here. Nothing is written where nothing was charged.
---
--- All numbers are whole and below 2^53, where a division rounded down or up is exact: `x - x % 1` is x rounded
--- down and `x + -x % 1` is x rounded up, without a call. The formulas are those of limit/token_bucket.rs and
--- limit/sliding_window.rs.
-local unpack_bytes, pack = struct.unpack, struct.pack
-
-local STATE = '<BBdddd'
-local TOKEN_BUCKET = 1
+-- The steps that lone_checks.lua left: any operation, on keys under one or several limits, linked or not.
 local CHECK, REFUND, RESET, FORCE, TAKE_UP_TO = 0, 2, 3, 4, 5
 local LINK_LAST = 2
 local CLOCK_STEP_US_MAX = 10000000
 
-local hash, plan = KEYS[1], ARGV[2]
-local before = redis.call('HMGET', hash, unpack(ARGV, 3))
-
--- State of each field that was touched, rolled to now. Of a bucket: at, debt. Of a window: index, current,
--- previous, elapsed.
-local rule_of, changed = {}, {}
+-- The fields that were touched, and the state of each, rolled to now. Of a bucket: at, debt. Of a window: index,
+-- current, previous, elapsed.
+local touched, rule_of, changed = {}, {}, {}
 local first, second, third, elapsed = {}, {}, {}, {}
 
 -- `t` is now in quanta.
@@ -69,15 +50,6 @@ local function used(kind, exponent, a, b, c, d)
   local _, current, previous, e = roll_window(t, quantum_us, a, b, c, d)
   local weighted = previous * (a - e) / a
   return current + weighted + -weighted % 1
-end
-
--- The instant from which a state is the same as none.
-local function expires_at(kind, exponent, a, b, c, d)
-  if kind == TOKEN_BUCKET then
-    local drain = d / b
-    return (c + drain + -drain % 1) * 10 ^ exponent
-  end
-  return (b + (c > 0 and 2 or d > 0 and 1 or 0)) * a * 10 ^ exponent
 end
 
 -- As never used.
@@ -141,7 +113,7 @@ end
 -- Rolls a field to now when a step first touches it. Where it then ends sooner than as stored, by another rule or
 -- a clock that was set back, it is written though nothing may be charged: see View::settle in limit/decide.rs.
 local function touch(rule, field)
-  rule_of[field] = rule
+  touched[#touched + 1], rule_of[field] = field, rule
   local state = before[field]
   if not state then
     return start(rule, field)
@@ -157,26 +129,8 @@ local function touch(rule, field)
   else
     start(rule, field)
     charge(rule, field, used(kind, exponent, a, b, c, d))
-    local ends = expires_at(kind, exponent, a, b, c, d)
-    changed[field] = ends > now and expires_at(stored(rule, field)) < ends
-  end
-end
-
-local rules = {}
-local steps, position
-
--- A rule has the numbers a, b, c, d: of a bucket p, r, capacity, the largest debt; of a window length, limit, the
--- largest count.
-local function read_rules()
-  local count
-  count, steps, position = unpack_bytes('<HH', plan)
-  for i = 1, count do
-    local kind, exponent, a, b, c, d
-    kind, exponent, a, b, c, d, position = unpack_bytes(STATE, plan, position)
-    local quantum_us = 10 ^ exponent
-    local t = now / quantum_us
-    rules[i] =
-      { kind = kind, exponent = exponent, quantum_us = quantum_us, t = t - t % 1, a = a, b = b, c = c, d = d }
+    local ends = ends_at(kind, exponent, a, b, c, d)
+    changed[field] = ends > now and ends_at(stored(rule, field)) < ends
   end
 end
 
@@ -188,8 +142,16 @@ local function change(how, rule_first, rule_last, field, cost)
   end
 end
 
--- Takes one operation `times` times, one after another, on the key whose first field is `field`. Answers false
--- where a check was denied.
+local function touch_key(rule_first, rule_last, field)
+  if not rule_of[field] then
+    for i = rule_first, rule_last do
+      touch(rules[i], field + i - rule_first)
+    end
+  end
+end
+
+-- Takes one operation `times` times, one after another, on the key whose first field is `field` and was touched.
+-- Answers false where a check was denied.
 local function take(operation, times, cost, rule_first, rule_last, field)
   if operation == CHECK or operation == TAKE_UP_TO then
     local room = room_of(rules[rule_first], field)
@@ -219,10 +181,11 @@ end
 -- Linked steps: what they changed is taken back where one of them was denied.
 local linked, linked_ok = {}, true
 
-local function remember(rule_count, field_first)
-  for field = field_first, field_first + rule_count - 1 do
-    linked[#linked + 1] = { field, first[field], second[field], third[field], changed[field] }
+local function take_linked(operation, times, cost, rule_first, rule_last, field)
+  for i = field, field + rule_last - rule_first do
+    linked[#linked + 1] = { i, first[i], second[i], third[i], changed[i] }
   end
+  linked_ok = take(operation, times, cost, rule_first, rule_last, field) and linked_ok
 end
 
 local function settle()
@@ -236,65 +199,50 @@ local function settle()
   linked, linked_ok = {}, true
 end
 
-local function take_steps()
-  for _ = 1, steps do
-    local operation, rule_count, link, rule_first, field_first, keys, times, cost
-    operation, rule_count, link, rule_first, field_first, keys, times, cost, position =
-      unpack_bytes('<BBBHHHId', plan, position)
-    local rule_last = rule_first + rule_count - 1
-    for field = field_first, field_first + (keys - 1) * rule_count, rule_count do
-      if not rule_of[field] then
-        for i = rule_first, rule_last do
-          touch(rules[i], field + i - rule_first)
-        end
-      end
-      if link > 0 then
-        remember(rule_count, field)
-        linked_ok = take(operation, times, cost, rule_first, rule_last, field) and linked_ok
-      else
-        take(operation, times, cost, rule_first, rule_last, field)
-      end
-    end
-    if link == LINK_LAST then
-      settle()
-    end
+local function take_step()
+  local operation, rule_count, link, rule_first, field_first, keys, times, cost
+  operation, rule_count, link, rule_first, field_first, keys, times, cost, position =
+    unpack_bytes('<BBBHHHId', plan, position)
+  local take_on_key, rule_last = link > 0 and take_linked or take, rule_first + rule_count - 1
+  for field = field_first, field_first + (keys - 1) * rule_count, rule_count do
+    touch_key(rule_first, rule_last, field)
+    take_on_key(operation, times, cost, rule_first, rule_last, field)
+  end
+  if link == LINK_LAST then
+    settle()
   end
 end
 
--- Writes what was changed: one HSET, one HDEL.
+-- Adds what was changed to what is to be written, and removes what is as never used.
 local function write_back()
-  local set, sets, deleted, created, latest = {}, 0, {}, 0, now
-  for field = 1, #before do
+  local deleted = {}
+  for i = 1, #touched do
+    local field = touched[i]
     if changed[field] then
-      local name = ARGV[2 + field]
       local kind, exponent, a, b, c, d = stored(rule_of[field], field)
       if d > 0 or (kind ~= TOKEN_BUCKET and c > 0) then
-        set[sets + 1], set[sets + 2] = name, pack(STATE, kind, exponent, a, b, c, d)
+        set[sets + 1], set[sets + 2] = ARGV[field + 2], pack(STATE, kind, exponent, a, b, c, d)
         sets = sets + 2
-        local expires = expires_at(kind, exponent, a, b, c, d)
-        latest = expires > latest and expires or latest
+        local ends = ends_at(kind, exponent, a, b, c, d)
+        latest = ends > latest and ends or latest
         created = created + (before[field] and 0 or 1)
       elseif before[field] then
-        deleted[#deleted + 1] = name
+        deleted[#deleted + 1] = ARGV[field + 2]
       end
     end
   end
   if #deleted > 0 then
     redis.call('HDEL', hash, unpack(deleted))
   end
-  if sets > 0 then
-    redis.call('HSET', hash, unpack(set))
-    local ttl_ms = (latest - now) / 1000
-    keep(hash, ttl_ms + -ttl_ms % 1 + 1000)
-    sweep(hash, created, expires_at)
-  end
 end
 
-read_rules()
-take_steps()
+for i = 1, #left do
+  local rule, field, times, cost = unpack(left[i])
+  touch_key(rule, rule, field)
+  take(CHECK, times, cost, rule, rule, field)
+end
+for _ = 1, step_count do
+  take_step()
+end
 write_back()
-
-for field = 1, #before do
-  before[field] = before[field] or '\0'
-end
-return { now, table.concat(before) }
+return finish()
