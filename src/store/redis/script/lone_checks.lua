@@ -35,78 +35,85 @@ for i = 1, rule_count do
   kind, exponent, a, b, c, d, position = unpack_bytes(STATE, plan, position)
   local quantum_us = 10 ^ exponent
   local t = now / quantum_us
-  rules[i] = { kind = kind, exponent = exponent, quantum_us = quantum_us, t = t - t % 1, a = a, b = b, c = c, d = d }
-end
-
--- A function that takes a check on a stored state. It answers the state after the check and the instant at which that
--- ends, nothing where the check is denied, and false where the state is not simply one of this rule's past.
-local function bucket_check(rule, cost)
-  local t, quantum_us, exponent, p, r = rule.t, rule.quantum_us, rule.exponent, rule.a, rule.b
-  local units, capacity = cost * p, rule.c * p
-  return function(state)
-    local debt = 0
-    if state then
-      local kind, e, a, b, at
-      kind, e, a, b, at, debt = unpack_bytes(STATE, state)
-      if kind ~= TOKEN_BUCKET or e ~= exponent or a ~= p or b ~= r or at > t then
-        return false
-      end
-      debt = debt - (t - at) * r
-      debt = debt > 0 and debt or 0
-    end
-    debt = debt + units
-    if debt <= capacity then
-      local drain = debt / r
-      return pack(STATE, TOKEN_BUCKET, exponent, p, r, t, debt), (t + drain + -drain % 1) * quantum_us
-    end
-  end
-end
-
--- As bucket_check.
-local function window_check(rule, cost)
-  local exponent, length, limit = rule.exponent, rule.a, rule.b
-  local remaining = length - rule.t % length
-  local present = (rule.t + remaining) / length - 1
-  local ends_at = (present + 2) * length * rule.quantum_us
-  return function(state)
-    local current, previous = 0, 0
-    if state then
-      local kind, e, a, index
-      kind, e, a, index, current, previous = unpack_bytes(STATE, state)
-      if kind ~= SLIDING_WINDOW or e ~= exponent or a ~= length or index > present then
-        return false
-      elseif index < present then
-        current, previous = 0, index == present - 1 and current or 0
-      end
-    end
-    current = current + cost
-    local weighted = previous * remaining / length
-    if current + weighted + -weighted % 1 <= limit then
-      return pack(STATE, SLIDING_WINDOW, exponent, length, present, current, previous), ends_at
-    end
-  end
+  t = t - t % 1
+  rules[i] =
+    { index = i, kind = kind, exponent = exponent, quantum_us = quantum_us, t = t, a = a, b = b, c = c, d = d }
 end
 
 -- Lone checks that are left to steps.lua: rule, field, times, cost.
 local left = {}
 
-local function take_lone_checks()
-  local rule_index, field_first, keys, times, cost
-  rule_index, field_first, keys, times, cost, position = unpack_bytes('<HHHId', plan, position)
-  local rule = rules[rule_index]
-  local check = (rule.kind == TOKEN_BUCKET and bucket_check or window_check)(rule, times * cost)
-  for field = field_first, field_first + keys - 1 do
+-- Takes the same check on some keys. A check whose key has a state of another rule, or of a time to come, is left; so
+-- is one that is denied in part.
+local function check_buckets(rule, field_first, field_last, times, cost)
+  local t, exponent, p, r = rule.t, rule.exponent, rule.a, rule.b
+  local units, capacity = times * cost * p, rule.c * p
+  local constants = pack('<BBdd', TOKEN_BUCKET, exponent, p, r)
+  local debt_max, size = 0, sets
+  for field = field_first, field_last do
     local state = before[field]
-    local after, ends_at = check(state)
-    if after then
-      set[sets + 1], set[sets + 2] = ARGV[field + 2], after
-      sets = sets + 2
-      latest = ends_at > latest and ends_at or latest
-      created = created + (state and 0 or 1)
-    elseif after == false or times > 1 then
-      left[#left + 1] = { rule_index, field, times, cost }
+    local kind, e, a, b, at, debt = TOKEN_BUCKET, exponent, p, r, t, 0
+    if state then
+      kind, e, a, b, at, debt = unpack_bytes(STATE, state)
+    end
+    if at <= t and a == p and b == r and kind == TOKEN_BUCKET and e == exponent then
+      debt = debt - (t - at) * r
+      debt = (debt > 0 and debt or 0) + units
+      if debt <= capacity then
+        set[size + 1], set[size + 2] = ARGV[field + 2], pack('<c18dd', constants, t, debt)
+        size = size + 2
+        debt_max = debt > debt_max and debt or debt_max
+        created = state and created or created + 1
+      elseif times > 1 then
+        left[#left + 1] = { rule.index, field, times, cost }
+      end
+    else
+      left[#left + 1] = { rule.index, field, times, cost }
     end
   end
+  local drain = debt_max / r
+  return size, (t + drain + -drain % 1) * rule.quantum_us
+end
+
+-- As check_buckets.
+local function check_windows(rule, field_first, field_last, times, cost)
+  local exponent, length, limit, wanted = rule.exponent, rule.a, rule.b, times * cost
+  local remaining = length - rule.t % length
+  local present = (rule.t + remaining) / length - 1
+  local constants, size = pack('<BBdd', SLIDING_WINDOW, exponent, length, present), sets
+  for field = field_first, field_last do
+    local state = before[field]
+    local kind, e, a, index, current, previous = SLIDING_WINDOW, exponent, length, present, 0, 0
+    if state then
+      kind, e, a, index, current, previous = unpack_bytes(STATE, state)
+    end
+    if index <= present and a == length and kind == SLIDING_WINDOW and e == exponent then
+      if index < present then
+        current, previous = 0, index == present - 1 and current or 0
+      end
+      current = current + wanted
+      local weighted = previous * remaining / length
+      if current + weighted + -weighted % 1 <= limit then
+        set[size + 1], set[size + 2] = ARGV[field + 2], pack('<c18dd', constants, current, previous)
+        size = size + 2
+        created = state and created or created + 1
+      elseif times > 1 then
+        left[#left + 1] = { rule.index, field, times, cost }
+      end
+    else
+      left[#left + 1] = { rule.index, field, times, cost }
+    end
+  end
+  return size, (present + 2) * length * rule.quantum_us
+end
+
+local function take_lone_checks()
+  local index, field_first, keys, times, cost, ends_at
+  index, field_first, keys, times, cost, position = unpack_bytes('<HHHId', plan, position)
+  local rule = rules[index]
+  local check = rule.kind == TOKEN_BUCKET and check_buckets or check_windows
+  sets, ends_at = check(rule, field_first, field_first + keys - 1, times, cost)
+  latest = ends_at > latest and ends_at or latest
 end
 
 -- The instant from which a state is the same as none.

@@ -14,11 +14,11 @@ local function keep(hash, ttl_ms)
   end
 end
 
--- Looks at two random states for each new one, and at eight in one of eight calls, and removes those that have been
--- the same as none for a second: a key that is asked often is not removed and made anew. So while keys come and go at
--- most about half of the hash is dead, and what a burst of keys left goes by and by.
+-- Looks at two random states for each new one, and at four in one of 16 calls, and removes those that have been the
+-- same as none for a second: a key that is asked often is not removed and made anew. So while keys come and go at most
+-- about half of the hash is dead, and what a burst of keys left goes by and by.
 local function sweep(hash, created, ends_at)
-  local samples = 2 * created + (now % 8 == 0 and 8 or 0)
+  local samples = 2 * created + (now % 16 == 0 and 4 or 0)
   if samples == 0 then
     return
   end
