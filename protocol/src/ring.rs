@@ -4,7 +4,7 @@
 //! after its hash. Points and keys are hashed with SipHash-2-4 under a 128-bit secret, so that nobody who does
 //! not know it can aim keys at a node. `SPEC.md` gives the bytes that are hashed, and golden vectors.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::hash::{BuildHasher, Hash, Hasher};
 
 use hashring::HashRing;
@@ -87,7 +87,9 @@ impl Hash for Point {
 /// A ring of nodes, known by their index.
 #[derive(Clone)]
 pub struct Ring {
+    secret: RingSecret,
     ring: HashRing<Point, RingSecret>,
+    sections: Sections,
 }
 
 impl Ring {
@@ -100,14 +102,62 @@ impl Ring {
             let name: Arc<[u8]> = name.as_ref().into();
             points.extend((0..POINTS).map(|number| Point { node, number, name: Arc::clone(&name) }));
         }
+        let sections = Sections::new(points.iter().map(|point| (secret.hash_one(point), point.node)).collect());
         let mut ring = HashRing::with_hasher(secret);
         ring.batch_add(points);
-        Self { ring }
+        Self { secret, ring, sections }
     }
 
     /// Index of the node that a key belongs to; `None` where the ring has no node.
     pub fn node(&self, key: &[u8]) -> Option<usize> {
-        self.ring.get(&Key(key)).map(|point| point.node as usize)
+        self.sections
+            .node(self.secret.hash(key))
+            .or_else(|| self.ring.get(&Key(key)).map(|point| point.node as usize))
+    }
+}
+
+/// The ring cut into sections of the same length, several for each point. Most have no point within, so that all
+/// hashes of such a section belong to the same node, and the ring need not be searched.
+#[derive(Clone)]
+struct Sections {
+    /// By how much a hash is shifted to be the index of its section.
+    shift: u32,
+    /// Of each section: its node, or [`Sections::DIVIDED`].
+    nodes: Box<[u16]>,
+}
+
+impl Sections {
+    /// The section has a point within, or a node without a `u16`.
+    const DIVIDED: u16 = u16::MAX;
+
+    const PER_POINT: usize = 8;
+
+    /// Most sections: 512 KiB.
+    const COUNT_MAX: usize = 1 << 18;
+
+    /// Cuts the ring of these points: hash and node of each.
+    fn new(mut points: Vec<(u64, u32)>) -> Self {
+        points.sort_unstable();
+        let count = (points.len() * Self::PER_POINT).next_power_of_two().clamp(2, Self::COUNT_MAX);
+        let shift = u64::BITS - count.trailing_zeros();
+        let mut points = points.iter().peekable();
+        // After the last point the ring begins anew.
+        let first = points.peek().map_or(Self::DIVIDED.into(), |(_, node)| *node);
+        let node = |section: u64| {
+            let next = points.peek().map_or(first, |(_, node)| *node);
+            let mut is_divided = false;
+            while points.next_if(|(hash, _)| hash >> shift == section).is_some() {
+                is_divided = true;
+            }
+            if is_divided { Self::DIVIDED } else { u16::try_from(next).unwrap_or(Self::DIVIDED) }
+        };
+        Self { shift, nodes: (0..count as u64).map(node).collect() }
+    }
+
+    /// The node of a hash, where its section has one.
+    fn node(&self, hash: u64) -> Option<usize> {
+        let node = self.nodes[(hash >> self.shift) as usize];
+        (node != Self::DIVIDED).then_some(usize::from(node))
     }
 }
 

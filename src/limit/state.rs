@@ -107,6 +107,7 @@ impl State {
 
 /// A double as the whole number that it is.
 fn whole(number: f64) -> Option<u64> {
-    const BOUND: f64 = (1u64 << 53) as f64;
-    ((0.0..BOUND).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+    const BOUND: u64 = 1 << 53;
+    let whole = number as u64;
+    (whole < BOUND && whole as f64 == number).then_some(whole)
 }

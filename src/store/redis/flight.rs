@@ -1,6 +1,6 @@
 //! One pipeline on its way: calls built, sent in one write, and each answer judged by itself.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
@@ -323,13 +323,17 @@ impl Flight {
         }
         // Stable: the checks of a key stay in the order in which they came.
         groups.sort_by_key(|(partition, ..)| *partition);
+        groups.chunk_by(|(one, ..), (next, ..)| one == next).flat_map(|groups| self.calls(groups)).collect()
+    }
+
+    /// Calls for groups of one partition.
+    fn calls(&self, groups: &[(usize, usize, Range<usize>)]) -> Vec<Call> {
         let mut calls: Vec<Call> = Vec::new();
-        for (partition, index, items) in groups {
-            let batch = &self.batches[index];
-            let open = calls.last_mut().filter(|call| call.partition == partition);
-            if !open.is_some_and(|call| call.add(index, batch, items.clone())) {
-                let mut call = Call::new(partition);
-                call.add(index, batch, items);
+        for (taken, (partition, index, items)) in groups.iter().enumerate() {
+            let batch = &self.batches[*index];
+            if !calls.last_mut().is_some_and(|call| call.add(*index, batch, items.clone())) {
+                let mut call = Call::new(*partition, groups.len() - taken);
+                call.add(*index, batch, items.clone());
                 calls.push(call);
             }
         }

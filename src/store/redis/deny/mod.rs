@@ -63,7 +63,10 @@ use crate::{
     batch::Batch,
     limit::{Decision, decide::refuse},
     policy::Policy,
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Denials that this server remembers.
@@ -73,6 +76,9 @@ use crate::{
 /// is one. Keys in full would have to be allocated.
 pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
+    /// Of each set: until when it may know a denial. They stand side by side, so that where little is denied a check
+    /// looks at no set.
+    until_us: Box<[AtomicU64]>,
     hasher: SipHasher13,
     started: Instant,
 }
@@ -90,6 +96,7 @@ impl DenyCache {
         let sets = entries.div_ceil(WAYS).max(1);
         Self {
             sets: std::iter::repeat_with(|| Mutex::new(Set::default())).take(sets).collect(),
+            until_us: std::iter::repeat_with(|| AtomicU64::new(0)).take(sets).collect(),
             hasher: SipHasher13::new_with_keys(first, second),
             started: Instant::now(),
         }
@@ -101,8 +108,12 @@ impl DenyCache {
         let (item, policy, name) = self.subject(batch, items)?;
         match item.operation {
             Operation::Check if batch.deadline.is_none_or(|deadline| now < deadline) => {
-                let now_us = self.us(now);
-                let denial = self.set(name).lock().recall(name, item.cost, now_us)?;
+                let (now_us, index) = (self.us(now), self.index(name));
+                // Whoever sees an older instant asks Redis.
+                if self.until_us[index].load(Ordering::Relaxed) <= now_us {
+                    return None;
+                }
+                let denial = self.sets[index].lock().recall(name, item.cost, now_us)?;
                 let is_known = denial.cost == item.cost || !batch.check.details;
                 (is_known && item.cost <= policy.ceiling()).then(|| answer(&denial, now_us))
             }
@@ -124,9 +135,16 @@ impl DenyCache {
         sent: Instant,
         answered: Instant,
     ) {
+        let denied = match decisions {
+            [Decision { reason: Reason::Denied, details, .. }] => details.as_ref(),
+            _ => None,
+        };
+        if denied.is_none() && batch.items()[items.start].operation == Operation::Check {
+            return;
+        }
         let Some((item, _, name)) = self.subject(batch, items) else { return };
-        match (item.operation, decisions) {
-            (Operation::Check, [Decision { reason: Reason::Denied, details: Some(details), .. }]) => {
+        match (item.operation, denied) {
+            (Operation::Check, Some(details)) => {
                 self.remember(name, item.cost, details, (self.us(sent), self.us(answered)));
             }
             (Operation::Refund | Operation::Reset, _) => self.forget(name, answered),
@@ -150,11 +168,13 @@ impl DenyCache {
             remaining: details.remaining,
             limit_index: details.limit_index,
         };
-        self.set(name).lock().remember(name, denial, sent_us + retry_after_us, answered_us);
+        let (index, until_us) = (self.index(name), sent_us + retry_after_us);
+        self.sets[index].lock().remember(name, denial, until_us, answered_us);
+        self.until_us[index].fetch_max(until_us.min(sent_us + set::LIFE_US_MAX), Ordering::Relaxed);
     }
 
     fn forget(&self, name: Name, now: Instant) {
-        self.set(name).lock().forget(name, self.us(now));
+        self.sets[self.index(name)].lock().forget(name, self.us(now));
     }
 
     /// The only item of a group, its policy, and the name of what is remembered of both; `None` for linked items and
@@ -183,10 +203,10 @@ impl DenyCache {
         Name { hash: [hash.h1, hash.h2], version: policy.limits_hash() }
     }
 
-    fn set(&self, name: Name) -> &Mutex<Set> {
+    /// Index of the set that a name belongs to.
+    fn index(&self, name: Name) -> usize {
         // As the high bits of the hash are spread, so are the sets.
-        let index = (u128::from(name.hash[0]) * self.sets.len() as u128) >> 64;
-        &self.sets[index as usize]
+        ((u128::from(name.hash[0]) * self.sets.len() as u128) >> 64) as usize
     }
 
     fn us(&self, instant: Instant) -> u64 {

@@ -51,9 +51,16 @@ pub(in super::super) struct Call {
 }
 
 impl Call {
-    pub(in super::super) fn new(partition: usize) -> Self {
-        let (fields, plan) = (Fields::default(), Plan::default());
-        Self { partition, groups: Vec::new(), fields, plan, item_fields: Vec::new() }
+    /// A call that has room for about `groups` of them.
+    pub(in super::super) fn new(partition: usize, groups: usize) -> Self {
+        let fields_count = groups.min(FIELDS_MAX);
+        Self {
+            partition,
+            groups: Vec::with_capacity(groups),
+            fields: Fields::with_capacity(fields_count),
+            plan: Plan::with_capacity(fields_count),
+            item_fields: Vec::with_capacity(groups),
+        }
     }
 
     /// Adds a group of valid items, or answers `false` where it has no room or reads a state by other rules.
@@ -89,7 +96,7 @@ impl Call {
         if !self.groups.iter().any(is_late) {
             return Vec::new();
         }
-        let groups = std::mem::replace(self, Self::new(self.partition)).groups;
+        let groups = std::mem::replace(self, Self::new(self.partition, self.groups.len())).groups;
         let (late, rest): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_late);
         for group in rest {
             // They fitted together with others.

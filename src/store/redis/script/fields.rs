@@ -7,7 +7,7 @@ use crate::limit::StateId;
 
 /// Distinct fields, in the order in which they came. The name of a field is the id of a state, and the key. Those of
 /// one policy and key follow one another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fields {
     /// Their names, one after another.
     names: Vec<u8>,
@@ -18,7 +18,20 @@ pub(super) struct Fields {
     hasher: RandomState,
 }
 
+/// About what a name has.
+const NAME_BYTES: usize = 32;
+
 impl Fields {
+    /// Room for about this many.
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self {
+            names: Vec::with_capacity(count * NAME_BYTES),
+            ends: Vec::with_capacity(count),
+            firsts: HashTable::with_capacity(count),
+            hasher: RandomState::new(),
+        }
+    }
+
     pub(super) fn count(&self) -> usize {
         self.ends.len()
     }

@@ -36,7 +36,7 @@ fn item(operation: Operation, alias: u64, cost: u64, key: &[u8]) -> Item<'_> {
 }
 
 fn call_of(batch: &Batch) -> Call {
-    let mut call = Call::new(0);
+    let mut call = Call::new(0, 1);
     for group in batch.groups() {
         assert!(call.add(0, batch, group));
     }
@@ -109,7 +109,7 @@ fn a_call_has_a_bounded_number_of_fields() {
     let keys: Vec<String> = (0..=FIELDS_MAX).map(|index| format!("user:{index}")).collect();
     let items: Vec<_> = keys.iter().map(|key| item(Operation::Check, 1, 1, key.as_bytes())).collect();
     let batch = batch(&["token-bucket:3/1s"], &items);
-    let mut call = Call::new(0);
+    let mut call = Call::new(0, 1);
     let taken = batch.groups().take_while(|group| call.add(0, &batch, group.clone())).count();
     assert_eq!(taken, FIELDS_MAX);
 }
@@ -127,7 +127,7 @@ fn a_state_is_read_by_one_version_of_its_rules_only() {
         let batch = Arc::get_mut(batch).unwrap();
         Arc::get_mut(&mut batch.policies).unwrap().define(1, Some(named(limits)));
     }
-    let mut call = Call::new(0);
+    let mut call = Call::new(0, 1);
     assert!(call.add(0, &old, 0..1));
     assert!(!call.add(1, &new, 0..1));
     assert!(call.add(0, &old, 0..1));
