@@ -116,7 +116,7 @@ impl Ring {
     }
 }
 
-/// The ring cut into sections of the same length, several for each point. Most have no point within, so that all
+/// The ring cut into sections of the same length, many for each point. Most have no point within, so that all
 /// hashes of such a section belong to the same node, and the ring need not be searched.
 #[derive(Clone)]
 struct Sections {
@@ -130,10 +130,10 @@ impl Sections {
     /// The section has a point within, or a node without a `u16`.
     const DIVIDED: u16 = u16::MAX;
 
-    const PER_POINT: usize = 8;
+    const PER_POINT: usize = 32;
 
-    /// Most sections: 512 KiB.
-    const COUNT_MAX: usize = 1 << 18;
+    /// Most sections: 1 MiB.
+    const COUNT_MAX: usize = 1 << 19;
 
     /// Cuts the ring of these points: hash and node of each.
     fn new(mut points: Vec<(u64, u32)>) -> Self {
