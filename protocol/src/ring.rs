@@ -102,7 +102,8 @@ impl Ring {
             let name: Arc<[u8]> = name.as_ref().into();
             points.extend((0..POINTS).map(|number| Point { node, number, name: Arc::clone(&name) }));
         }
-        let sections = Sections::new(points.iter().map(|point| (secret.hash_one(point), point.node)).collect());
+        let sections =
+            Sections::new(points.iter().map(|point| (secret.hash_one(point), point.node)).collect());
         let mut ring = HashRing::with_hasher(secret);
         ring.batch_add(points);
         Self { secret, ring, sections }

@@ -51,18 +51,27 @@ pub(super) fn check(
     let tls_ca_file = in_file("redis.tls_ca_file", redis.tls_ca_file);
     let store = StoreGiven { url, timeout_ms, deny_cache_entries, tls_ca_file };
 
+    // In the order of the file, in which problems are told.
+    let (listen, admin) = (parse_listen(&mut problems, listen), parse_admin(&mut problems, admin));
+    let connection = check_connection(&mut problems, &written.connection);
+    let store = check_store(&mut problems, store, &written.memory);
+    let partitions_number = match &store {
+        StoreConfig::Redis(redis) if !redis.url.cluster => &defaults::PARTITIONS_ONE_REDIS,
+        _ => &defaults::PARTITIONS,
+    };
+
     let config = Config {
-        listen: parse_listen(&mut problems, listen),
-        admin: parse_admin(&mut problems, admin),
+        listen,
+        admin,
         log: LogConfig {
             level: overrides.log_level.or(written.log.level).unwrap_or_default(),
             format: overrides.log_format.or(written.log.format).unwrap_or_default(),
         },
-        connection: check_connection(&mut problems, &written.connection),
-        store: check_store(&mut problems, store, &written.memory),
+        connection,
+        store,
         placement: PlacementConfig {
             secret: check_secret(&mut problems, secret),
-            partitions: whole(&mut problems, &defaults::PARTITIONS, partitions) as u16,
+            partitions: whole(&mut problems, partitions_number, partitions) as u16,
             key_prefix: check_key_prefix(&mut problems, in_file("redis.key_prefix", redis.key_prefix)),
         },
         on_unavailable,

@@ -58,5 +58,7 @@ pub const MEMORY_KEYS_MAX: Number = number(10_000_000, 1, 1 << 40);
 pub const STORE_TIMEOUT_MS: Number = number(50, 1, 60_000);
 /// `redis.deny_cache_entries`: none to some 5 GiB of them.
 pub const DENY_CACHE_ENTRIES: Number = number(1 << 16, 0, 1 << 26);
-/// `redis.partitions`
+/// `redis.partitions`; see also [`PARTITIONS_ONE_REDIS`].
 pub const PARTITIONS: Number = number(64, 1, PARTITIONS_MAX as i64);
+/// `redis.partitions` where one Redis has them all: the fewer calls, the less a check costs.
+pub const PARTITIONS_ONE_REDIS: Number = Number { default: 16, ..PARTITIONS };

@@ -45,6 +45,18 @@ fn nothing_said_is_a_server_on_this_machine_that_keeps_states_in_memory() {
 }
 
 #[test]
+fn one_redis_has_fewer_partitions_than_a_cluster_unless_they_are_given() {
+    let partitions = |store: &str, partitions| {
+        let store = Some(Secret::from(store.to_owned()));
+        let overrides = Overrides { store, partitions, ..Overrides::default() };
+        Config::load(None, overrides).unwrap().placement.partitions
+    };
+    assert_eq!(partitions("redis://h:1", None), 16);
+    assert_eq!(partitions("redis-cluster://h:1", None), 64);
+    assert_eq!(partitions("redis://h:1", Some(64)), 64);
+}
+
+#[test]
 fn every_key_of_the_file_is_taken() {
     let ca = written("certificates");
     let config = load(&format!(

@@ -67,11 +67,7 @@ pub(super) struct Plan {
 impl Plan {
     /// Room for about this many steps and fields.
     pub(super) fn with_capacity(count: usize) -> Self {
-        Self {
-            steps: Vec::with_capacity(count),
-            last_steps: Vec::with_capacity(count),
-            ..Self::default()
-        }
+        Self { steps: Vec::with_capacity(count), last_steps: Vec::with_capacity(count), ..Self::default() }
     }
 
     /// Steps so far, at least as many as are sent.
