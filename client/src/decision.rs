@@ -5,10 +5,11 @@ use std::time::Duration;
 use tollgate_protocol::{
     check::Operation,
     limit::Limit,
+    limits::LIMITS_MAX,
     reply::{Reason, ReplyItem},
 };
 
-use crate::waiting::Ask;
+use crate::{table::KnownLimits, waiting::Ask};
 
 /// The answer to a request. A denial is a decision, never an error.
 ///
@@ -40,10 +41,10 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The decision in the reply to a request; `limits` are those of its policy, as far as they are known.
-    pub(crate) fn from_reply(item: &ReplyItem, ask: &Ask, limits: &[Limit]) -> Self {
+    /// The decision in the reply to a request; `limits` are those of its policy.
+    #[inline]
+    pub(crate) fn from_reply(item: &ReplyItem, ask: &Ask, limits: &KnownLimits) -> Self {
         let details = item.details.as_ref();
-        let limit_index = details.map(|details| details.limit_index);
         Self {
             allowed: item.allow,
             reason: item.reason,
@@ -52,8 +53,9 @@ impl Decision {
             remaining: details.map(|details| details.remaining),
             reset_after: details.map(|details| Duration::from_micros(details.reset_after_us)),
             retry_after: details.and_then(|details| details.retry_after_us).map(Duration::from_micros),
-            limit_index,
-            limit: limit_index.and_then(|index| limits.get(usize::from(index)).copied()),
+            limit_index: details.map(|details| details.limit_index),
+            // An index is below 4.
+            limit: details.and_then(|details| limits[usize::from(details.limit_index) % LIMITS_MAX]),
         }
     }
 }

@@ -96,16 +96,16 @@ impl Batch {
         let mut reply = Reply { rest: payload, asks: self.asks.iter(), refusals: &self.refusals, index: 0 };
         reply::take_count(&mut reply.rest, self.items())?;
         for part in &self.parts {
-            let outcome = if part.requests == 1 {
-                Outcome::One(reply.next(&answer)?)
+            let mut put = |outcome| done.extend(part.slot.map(|slot| Done { slot, outcome }));
+            if part.requests == 1 {
+                reply.next(&answer, |answer| put(Outcome::One(answer)))?;
             } else {
                 let mut answers = Vec::with_capacity(part.requests);
                 for _ in 0..part.requests {
-                    answers.push(reply.next(&answer)?);
+                    reply.next(&answer, |answer| answers.push(answer))?;
                 }
-                Outcome::Many(answers)
-            };
-            done.extend(part.slot.map(|slot| Done { slot, outcome }));
+                put(Outcome::Many(answers));
+            }
         }
         finish(reply.rest)
     }
@@ -147,20 +147,27 @@ struct Reply<'a> {
 }
 
 impl Reply<'_> {
+    /// Gives the next answer to `put`: returned, it would be copied twice.
     #[inline(always)]
-    fn next(&mut self, answer: &impl Fn(&Ask, &ReplyItem) -> Answer) -> Result<Answer, DecodeError> {
+    fn next(
+        &mut self,
+        answer: &impl Fn(&Ask, &ReplyItem) -> Answer,
+        put: impl FnOnce(Answer),
+    ) -> Result<(), DecodeError> {
         let index = self.index;
         self.index += 1;
         if let [refusal, rest @ ..] = self.refusals
             && refusal.index == index
         {
             self.refusals = rest;
-            return Ok(Err(refusal.error.clone()));
+            put(Err(refusal.error.clone()));
+            return Ok(());
         }
         let item = ReplyItem::take(&mut self.rest)?;
         // The count of the reply is that of the asks.
         let ask = self.asks.next().ok_or(DecodeError::Truncated)?;
-        Ok(answer(ask, &item))
+        put(answer(ask, &item));
+        Ok(())
     }
 }
 

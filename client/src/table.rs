@@ -8,6 +8,7 @@ use std::{
 use tollgate_protocol::{
     define::{Define, Defined},
     limit::Limit,
+    limits::LIMITS_MAX,
     policy::{Limits, NamedPolicy},
 };
 
@@ -28,11 +29,24 @@ pub(crate) struct Table {
     defining: VecDeque<(u32, PolicyId)>,
 }
 
+/// The limits of a policy by their index, as far as they are known.
+pub(crate) type KnownLimits = [Option<Limit>; LIMITS_MAX];
+
 #[derive(Clone, Debug)]
 enum Entry {
     Unseen,
-    Usable { alias: u64, limits: Limits },
+    Usable { alias: u64, limits: KnownLimits },
     Refused(CheckError),
+}
+
+impl Entry {
+    fn usable(alias: u64, limits: &Limits) -> Self {
+        let mut known = KnownLimits::default();
+        for (slot, limit) in known.iter_mut().zip(limits.as_slice()) {
+            *slot = Some(*limit);
+        }
+        Self::Usable { alias, limits: known }
+    }
 }
 
 impl Table {
@@ -50,10 +64,10 @@ impl Table {
     }
 
     /// The limits of a policy, as far as they are known.
-    pub(crate) fn limits(&self, id: PolicyId) -> &[Limit] {
+    pub(crate) fn limits(&self, id: PolicyId) -> &KnownLimits {
         match self.entries.get(id.index()) {
-            Some(Entry::Usable { limits, .. }) => limits.as_slice(),
-            _ => &[],
+            Some(Entry::Usable { limits, .. }) => limits,
+            _ => &[None; LIMITS_MAX],
         }
     }
 
@@ -74,10 +88,10 @@ impl Table {
     fn entry_of(&self, policy: &PolicyRef) -> Option<(Entry, Option<Define>)> {
         if let (Some(alias), Some(limits)) = (policy.inline_alias(), policy.limits()) {
             let define = Define { alias, limits: limits.clone() };
-            return Some((Entry::Usable { alias, limits: limits.clone() }, Some(define)));
+            return Some((Entry::usable(alias, limits), Some(define)));
         }
         let named = self.named.get(policy.name()?)?;
-        Some((Entry::Usable { alias: named.alias, limits: named.limits.clone() }, None))
+        Some((Entry::usable(named.alias, &named.limits), None))
     }
 
     /// Remembers the DEFINE frame of a policy.
@@ -102,7 +116,7 @@ impl Table {
     /// Takes over a named policy as it is now.
     pub(crate) fn update(&mut self, policy: NamedPolicy) {
         if let Some(id) = self.registry.id_of_name(&policy.name) {
-            self.set(id, Entry::Usable { alias: policy.alias, limits: policy.limits.clone() });
+            self.set(id, Entry::usable(policy.alias, &policy.limits));
         }
         self.named.insert(policy.name.clone(), policy);
     }

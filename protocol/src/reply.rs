@@ -171,7 +171,7 @@ impl ReplyItem {
     ///
     /// # Errors
     /// The rule that the bytes break.
-    #[inline]
+    #[inline(always)]
     pub fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
         let status = varint::take_u8(input)?;
         let allow = status & STATUS_ALLOW != 0;
@@ -183,7 +183,7 @@ impl ReplyItem {
 }
 
 impl Details {
-    #[inline]
+    #[inline(always)]
     fn take(input: &mut &[u8], allow: bool) -> Result<Self, DecodeError> {
         let remaining = varint::get(input)?;
         let reset = varint::get(input)?;
