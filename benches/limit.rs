@@ -1,10 +1,10 @@
 //! The arithmetic of limits, on states that are at hand.
 
-use std::hint::black_box;
+use std::{hint::black_box, slice};
 
 use criterion::Criterion;
-use tollgate::limit::{Cells, PolicyLimit, Request, Rule, State, StateId, decide};
-use tollgate_protocol::{check::Operation, limits::LIMITS_MAX};
+use tollgate::limit::{Cells, Decision, PolicyLimit, Request, Rule, State, StateId, decide, decide::refuse};
+use tollgate_protocol::{check::Operation, limits::LIMITS_MAX, reply::Reason};
 
 use crate::common::measure;
 
@@ -49,7 +49,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
 struct Subject {
     limits: Vec<PolicyLimit>,
     states: States,
-    decisions: Vec<tollgate::limit::Decision>,
+    decisions: [Decision; CHECKS],
 }
 
 impl Subject {
@@ -59,22 +59,21 @@ impl Subject {
             state_id: StateId(index),
         };
         let limits = (0..).zip(limits).map(ready).collect();
-        Self { limits, states: States::default(), decisions: Vec::new() }
+        Self { limits, states: States::default(), decisions: [refuse(Reason::Unavailable); CHECKS] }
     }
 
     /// Charges all that may pass.
     fn use_up(&mut self) {
         let request = Request { operation: Operation::TakeUpTo, cost: u64::MAX >> 12, limits: &self.limits };
-        decide(&[request], &mut self.states, START_US, &mut self.decisions);
+        decide(&[request], &mut self.states, START_US, &mut self.decisions[..1]);
     }
 
     /// Decides [`CHECKS`] checks; how many were allowed.
     fn decide(&mut self) -> usize {
-        self.decisions.clear();
-        for index in 0..CHECKS as u64 {
+        for (index, decision) in (0..).zip(&mut self.decisions) {
             let request = Request { operation: Operation::Check, cost: 1, limits: &self.limits };
             let now_us = black_box(START_US + index * STEP_US);
-            decide(&[request], &mut self.states, now_us, &mut self.decisions);
+            decide(&[request], &mut self.states, now_us, slice::from_mut(decision));
         }
         self.decisions.iter().filter(|decision| decision.allow).count()
     }

@@ -61,18 +61,18 @@ pub fn validate(operation: Operation, cost: u64) -> Result<(), Reason> {
     }
 }
 
-/// Decides linked requests on one key, in order, all or nothing, and appends a decision for each. A single
-/// request is the common case.
-pub fn decide(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, out: &mut Vec<Decision>) {
-    match requests {
-        [request] => out.push(decide_one(request, cells, now_us)),
-        linked => decide_linked(linked, cells, now_us, out),
+/// Decides linked requests on one key, in order, all or nothing, and writes the decision of each to its place in
+/// `out`, which has as many. A single request is the common case.
+pub fn decide(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, out: &mut [Decision]) {
+    match (requests, &mut *out) {
+        ([request], [decision]) => *decision = decide_one(request, cells, now_us),
+        (linked, _) => decide_linked(linked, cells, now_us, out),
     }
 }
 
 /// Decides checks of which each must pass on top of those before it. Where one does not, all come back with the
 /// slowest.
-fn decide_linked(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, out: &mut Vec<Decision>) {
+fn decide_linked(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, out: &mut [Decision]) {
     let mut totals = HashMap::new();
     let refuse_on_top = |request: &Request<'_>| {
         for limit in request.limits {
@@ -83,19 +83,21 @@ fn decide_linked(requests: &[Request<'_>], cells: &mut impl Cells, now_us: u64, 
     };
     let refusals: Vec<_> = requests.iter().map(refuse_on_top).collect();
     if refusals.iter().all(Option::is_none) {
-        out.extend(requests.iter().map(|request| decide_one(request, cells, now_us)));
+        for (request, decision) in requests.iter().zip(out) {
+            *decision = decide_one(request, cells, now_us);
+        }
         return;
     }
     let never = refusals.iter().flatten().any(|refusal| refusal.reason == Reason::CostOverLimit);
     let slowest = refusals.iter().flatten().filter_map(|refusal| refusal.details?.retry_after_us).max();
     let retry_after_us = if never { None } else { slowest };
-    out.extend(requests.iter().zip(refusals).map(|(request, refusal)| {
+    for ((request, refusal), decision) in requests.iter().zip(refusals).zip(out) {
         let view = View::new(request.limits, cells, now_us);
         view.settle(cells);
-        let decision = refusal.unwrap_or_else(|| view.allow(Reason::Linked));
-        let details = decision.details.map(|details| Details { retry_after_us, ..details });
-        Decision { allow: false, details, ..decision }
-    }));
+        let alone = refusal.unwrap_or_else(|| view.allow(Reason::Linked));
+        let details = alone.details.map(|details| Details { retry_after_us, ..details });
+        *decision = Decision { allow: false, details, ..alone };
+    }
 }
 
 fn decide_one(request: &Request<'_>, cells: &mut impl Cells, now_us: u64) -> Decision {

@@ -49,7 +49,7 @@ fn policy(texts: &[&str]) -> Vec<PolicyLimit> {
 }
 
 fn ask(cells: &mut Map, limits: &[PolicyLimit], operation: Operation, cost: u64, now_us: u64) -> Decision {
-    let mut out = Vec::new();
+    let mut out = [refuse(Reason::Unavailable)];
     decide(&[Request { operation, cost, limits }], cells, now_us, &mut out);
     out[0]
 }

@@ -146,7 +146,9 @@ impl Subject for Direct {
                 limits: self.policies[ask.policy].ready(),
             };
             let requests: Vec<_> = group.iter().map(request).collect();
-            decide(&requests, self.keys.entry(group[0].key).or_default(), now_us, &mut out);
+            let first = out.len();
+            out.resize(first + group.len(), refuse(Reason::Unavailable));
+            decide(&requests, self.keys.entry(group[0].key).or_default(), now_us, &mut out[first..]);
         }
         out
     }

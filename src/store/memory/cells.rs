@@ -11,16 +11,17 @@ use super::{
 };
 use crate::limit::{Cells, PolicyLimit, Request, State, StateId};
 
-/// Where the states of a key under some limits are, as long as the generation of its stripe is the same.
+/// Where the states of a key under some limits are.
 pub(super) struct Places<'a> {
-    generation: u64,
     limits: &'a [PolicyLimit],
     rows: [Option<RowId>; LIMITS_MAX],
+    /// The generation of the stripe for which they are valid.
+    generation: u64,
 }
 
 impl<'a> Places<'a> {
-    /// Finds the states of a key.
-    pub(super) fn find(
+    /// Says where the states probably are, so that they can be touched before they are needed.
+    pub(super) fn guess(
         limits: &'a [PolicyLimit],
         key: Key<'_>,
         stripe: &Stripe,
@@ -28,9 +29,27 @@ impl<'a> Places<'a> {
     ) -> Self {
         let mut rows = [None; LIMITS_MAX];
         for (row, limit) in rows.iter_mut().zip(limits) {
-            *row = stripe.find(limit.state_id, key, hasher);
+            *row = stripe.guess(limit.state_id, key, hasher);
         }
-        Self { generation: stripe.generation(), limits, rows }
+        Self { limits, rows, generation: stripe.generation() }
+    }
+
+    /// Lets the processor fetch the states; what it gives means nothing.
+    pub(super) fn touch(&self, stripe: &Stripe) -> u8 {
+        self.rows.iter().flatten().fold(0, |bits, row| bits ^ stripe.touch(*row))
+    }
+
+    /// Finds the states, as the stripe is now.
+    pub(super) fn confirm(&mut self, key: Key<'_>, stripe: &Stripe, hasher: &RandomState) {
+        let is_fresh = self.generation == stripe.generation();
+        for (row, limit) in self.rows.iter_mut().zip(self.limits) {
+            *row = match *row {
+                Some(at) if is_fresh && stripe.is_at(at, limit.state_id, key) => Some(at),
+                None if is_fresh => None,
+                _ => stripe.find(limit.state_id, key, hasher),
+            };
+        }
+        self.generation = stripe.generation();
     }
 
     /// Where the state is; the outer `None` where it was not looked for.

@@ -1,6 +1,6 @@
 //! The way of a batch through the stripes.
 
-use std::{cell::RefCell, ops::Range, slice};
+use std::{cell::RefCell, hint::black_box};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -40,11 +40,9 @@ pub(super) fn execute_by(plan: &mut Plan, store: &MemoryStore, batch: &Batch, ou
         return;
     }
     let first = out.len();
-    // One more, so that a decision finds room behind them.
-    out.reserve(items + 1);
     out.resize(first + items, refuse(Reason::Unavailable));
     let now_us = store.clock.now_us();
-    Execution { store, batch, now_us, searched: false, out, first }.run(plan);
+    Execution { store, batch, now_us, searched: false, decisions: &mut out[first..] }.run(plan);
 }
 
 struct Execution<'a> {
@@ -53,78 +51,55 @@ struct Execution<'a> {
     now_us: u64,
     /// Whether room was looked for in vain.
     searched: bool,
-    /// The decisions of the batch, from `first` on. Those of a group are made behind them and then moved.
-    out: &'a mut Vec<Decision>,
-    first: usize,
-}
-
-/// A group, what its first item asks, and where the states for that are.
-struct Found<'a> {
-    group: Group,
-    request: Result<Request<'a>, Reason>,
-    places: Places<'a>,
+    /// The decisions of the batch, in the order of its items.
+    decisions: &'a mut [Decision],
 }
 
 impl<'a> Execution<'a> {
     fn run(mut self, plan: &mut Plan) {
-        plan.clear();
-        for items in self.batch.groups() {
-            plan.push(self.batch, items, &self.store.hasher);
-        }
-        for &stripe in plan.stripes() {
-            let mut groups = plan.groups(stripe);
-            while !groups.is_empty() {
-                self.decide_run(stripe, groups.by_ref().take(RUN_GROUPS_MAX));
+        for (stripe, groups) in plan.stripes(self.batch, &self.store.hasher) {
+            for run in groups.chunks(RUN_GROUPS_MAX) {
+                self.decide_run(stripe, run);
             }
         }
     }
 
-    /// Decides groups of one stripe. All states are found before the first is used: the processor then waits
-    /// for several of them at a time.
-    fn decide_run(&mut self, stripe: usize, groups: impl Iterator<Item = Group>) {
+    /// Decides groups of one stripe. The states of all are touched before the first is used: the processor then waits
+    /// for many of them at a time.
+    fn decide_run(&mut self, stripe: usize, groups: &[Group]) {
         let mut stripe = self.store.stripes[stripe].0.lock();
-        let mut run = SmallVec::<[Found<'_>; RUN_GROUPS_MAX]>::new();
+        let mut places = SmallVec::<[Places<'_>; RUN_GROUPS_MAX]>::new();
         for group in groups {
-            run.push(self.find(group, &stripe));
+            places.push(self.guess(group, &stripe));
         }
-        for found in &run {
-            self.decide_group(found, &mut stripe);
-            self.answer(found.group.items());
+        black_box(places.iter().fold(0, |bits, places| bits ^ places.touch(&stripe)));
+        for (group, places) in groups.iter().zip(&mut places) {
+            places.confirm(group.key(self.batch), &stripe, &self.store.hasher);
+            self.decide_group(group, places, &mut stripe);
         }
     }
 
-    /// Finds the states that the first item of a group asks for.
-    fn find(&self, group: Group, stripe: &Stripe) -> Found<'a> {
+    /// Says where the states probably are that the first item of a group asks for.
+    fn guess(&self, group: &Group, stripe: &Stripe) -> Places<'a> {
         let request = self.batch.request(&self.batch.items()[group.items().start]);
         let limits = request.map_or(&[][..], |request| request.limits);
-        let places = Places::find(limits, group.key(self.batch), stripe, &self.store.hasher);
-        Found { group, request, places }
+        Places::guess(limits, group.key(self.batch), stripe, &self.store.hasher)
     }
 
-    /// Moves the decisions at the end to their items.
-    fn answer(&mut self, items: Range<usize>) {
-        let end = self.first + self.batch.items().len();
-        for (decision, item) in (end..self.out.len()).zip(items) {
-            self.out[self.first + item] = self.out[decision];
-        }
-        self.out.truncate(end);
-    }
-
-    /// Decides a group. Its decisions are then at the end of `out`.
-    fn decide_group(&mut self, found: &Found<'_>, stripe: &mut MutexGuard<'_, Stripe>) {
+    /// Decides a group.
+    fn decide_group(&mut self, group: &Group, places: &Places<'_>, stripe: &mut MutexGuard<'_, Stripe>) {
         let batch = self.batch;
-        let items = found.group.items();
-        if items.len() == 1 {
-            match &found.request {
-                Ok(request) => self.decide_valid(slice::from_ref(request), found, stripe),
-                Err(reason) => self.out.push(refuse(*reason)),
+        let items = &batch.items()[group.items()];
+        if let [item] = items {
+            match batch.request(item) {
+                Ok(request) => self.decide_valid(&[request], group, places, stripe),
+                Err(reason) => self.decisions[group.items()].fill(refuse(reason)),
             }
-        } else if let Some(refused) = refuse_invalid(batch, items.clone()) {
-            self.out.extend(refused);
+        } else if let Some(refused) = refuse_invalid(batch, group.items()) {
+            self.decisions[group.items()].copy_from_slice(&refused);
         } else {
-            let items = &batch.items()[items];
             let requests: Vec<_> = items.iter().filter_map(|item| batch.request(item).ok()).collect();
-            self.decide_valid(&requests, found, stripe);
+            self.decide_valid(&requests, group, places, stripe);
         }
     }
 
@@ -132,15 +107,17 @@ impl<'a> Execution<'a> {
     fn decide_valid(
         &mut self,
         requests: &[Request<'_>],
-        found: &Found<'_>,
+        group: &Group,
+        places: &Places<'_>,
         stripe: &mut MutexGuard<'_, Stripe>,
     ) {
-        while !self.try_decide(requests, found, stripe) {
+        while !self.try_decide(requests, group, places, stripe) {
             // Others may change the stripe meanwhile: where rows were added or removed, `places` has another
             // generation than the stripe and is not used again.
             if self.searched {
-                let items = found.group.items();
-                self.out.extend(items.map(|index| self.batch.undecided(index, Reason::StoreFull)));
+                for item in group.items() {
+                    self.decisions[item] = self.batch.undecided(item, Reason::StoreFull);
+                }
                 return;
             }
             // Tried again also where none was found: what the sweep removes meanwhile is found by nobody else.
@@ -148,17 +125,20 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Decides the valid requests of a group; false, and nothing is done, where there is no room for a new state.
-    fn try_decide(&mut self, requests: &[Request<'_>], found: &Found<'_>, stripe: &mut Stripe) -> bool {
-        let first = self.out.len();
+    /// Decides the valid requests of a group; false, and no state is changed, where there is no room for a new one.
+    fn try_decide(
+        &mut self,
+        requests: &[Request<'_>],
+        group: &Group,
+        places: &Places<'_>,
+        stripe: &mut Stripe,
+    ) -> bool {
         let now_us = stripe.time_us(self.now_us);
-        let key = found.group.key(self.batch);
-        let mut cells = KeyCells::new(stripe, key, &found.places, requests, self.store);
-        limit::decide(requests, &mut cells, now_us, self.out);
+        let mut cells = KeyCells::new(stripe, group.key(self.batch), places, requests, self.store);
+        limit::decide(requests, &mut cells, now_us, &mut self.decisions[group.items()]);
         let is_full = cells.is_full();
         if is_full {
             cells.undo();
-            self.out.truncate(first);
         }
         !is_full
     }

@@ -2,7 +2,7 @@
 //!
 //! # Stripes
 //!
-//! A key's hash, seeded anew in each process, chooses one of 256 stripes, each with a lock of its own. All
+//! A key's hash, seeded anew in each process, chooses one of 64 stripes, each with a lock of its own. All
 //! states of a key are in one stripe: policies of several limits and linked checks are decided under one lock.
 //! A batch holds one lock at a time, for at most 32 of its checks or groups of linked checks.
 //!
@@ -59,7 +59,7 @@ use crate::{
 };
 
 /// In models fewer, since each lock multiplies the orders that there are.
-const STRIPES: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
+const STRIPES: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
 /// Bounds of the embedded store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

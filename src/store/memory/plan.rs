@@ -4,18 +4,19 @@ use std::ops::Range;
 
 use ahash::RandomState;
 
-use super::{STRIPES, stripe::Key};
+use super::{
+    STRIPES,
+    stripe::{Key, stripe_of},
+};
 use crate::batch::Batch;
 
 /// Linked items, or a single one.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Group {
     key_hash: u64,
     // A batch comes from a frame, which has less than 2^24 bytes.
     first: u32,
     end: u32,
-    /// The next group of the stripe.
-    next: Option<u32>,
 }
 
 impl Group {
@@ -30,82 +31,57 @@ impl Group {
     }
 }
 
-/// The groups of a batch, chained up by stripe.
+/// The groups of a batch, sorted by stripe.
 pub(super) struct Plan {
-    groups: Vec<Group>,
-    /// The first and the last group of each stripe.
-    chains: [Option<(u32, u32)>; STRIPES],
-    /// The stripes that have groups, as they came up. Batches take locks in different orders, so that they do
-    /// not queue up one behind the other.
-    stripes: Vec<usize>,
+    /// As they stand in the batch.
+    arrived: Vec<Group>,
+    sorted: Vec<Group>,
 }
 
 impl Plan {
     /// No groups.
     pub(super) const fn new() -> Self {
-        Self { groups: Vec::new(), chains: [None; STRIPES], stripes: Vec::new() }
+        Self { arrived: Vec::new(), sorted: Vec::new() }
     }
 
-    /// Removes all groups and keeps the memory.
-    pub(super) fn clear(&mut self) {
-        self.groups.clear();
-        for stripe in self.stripes.drain(..) {
-            self.chains[stripe] = None;
+    /// The groups of a batch, stripe by stripe. Batches begin with different stripes, so that they do not queue up one
+    /// behind the other.
+    pub(super) fn stripes(
+        &mut self,
+        batch: &Batch,
+        hasher: &RandomState,
+    ) -> impl Iterator<Item = (usize, &[Group])> {
+        self.arrived.clear();
+        let mut counts = [0; STRIPES];
+        for items in batch.groups() {
+            let key = Key::new(batch.key(&batch.items()[items.start]), hasher);
+            counts[key.stripe()] += 1;
+            let (first, end) = (items.start as u32, items.end as u32);
+            self.arrived.push(Group { key_hash: key.hash, first, end });
         }
+        let ends = self.sort(counts);
+        let begin = self.arrived.first().map_or(0, |group| stripe_of(group.key_hash));
+        let sorted = &self.sorted[..];
+        (begin..STRIPES).chain(0..begin).filter_map(move |stripe| {
+            let groups = &sorted[ends[stripe] - counts[stripe]..ends[stripe]];
+            (!groups.is_empty()).then_some((stripe, groups))
+        })
     }
 
-    /// Adds a group of items of a batch.
-    pub(super) fn push(&mut self, batch: &Batch, items: Range<usize>, hasher: &RandomState) {
-        let key = Key::new(batch.key(&batch.items()[items.start]), hasher);
-        let (stripe, new) = (key.stripe(), self.groups.len() as u32);
-        self.groups.push(Group {
-            key_hash: key.hash,
-            first: items.start as u32,
-            end: items.end as u32,
-            next: None,
-        });
-        match &mut self.chains[stripe] {
-            Some((_, last)) => {
-                self.groups[*last as usize].next = Some(new);
-                *last = new;
-            }
-            chain => {
-                *chain = Some((new, new));
-                self.stripes.push(stripe);
-            }
+    /// Sorts by counting, and says where the groups of each stripe end.
+    fn sort(&mut self, counts: [usize; STRIPES]) -> [usize; STRIPES] {
+        let mut ends = [0; STRIPES];
+        let mut end = 0;
+        for (stripe, count) in counts.into_iter().enumerate() {
+            ends[stripe] = end;
+            end += count;
         }
-    }
-
-    /// The stripes that have groups.
-    pub(super) fn stripes(&self) -> &[usize] {
-        &self.stripes
-    }
-
-    /// The groups of a stripe.
-    pub(super) fn groups(&self, stripe: usize) -> Chain<'_> {
-        Chain { groups: &self.groups, next: self.chains[stripe].map(|(first, _)| first) }
-    }
-}
-
-/// The groups of a stripe, in the order of the batch.
-pub(super) struct Chain<'a> {
-    groups: &'a [Group],
-    next: Option<u32>,
-}
-
-impl Chain<'_> {
-    /// Whether there is no next one.
-    pub(super) fn is_empty(&self) -> bool {
-        self.next.is_none()
-    }
-}
-
-impl Iterator for Chain<'_> {
-    type Item = Group;
-
-    fn next(&mut self) -> Option<Group> {
-        let group = self.groups[self.next? as usize];
-        self.next = group.next;
-        Some(group)
+        self.sorted.resize(end, Group::default());
+        for group in &self.arrived {
+            let end = &mut ends[stripe_of(group.key_hash)];
+            self.sorted[*end] = *group;
+            *end += 1;
+        }
+        ends
     }
 }

@@ -46,6 +46,16 @@ pub(super) fn write_state(row: &mut [u8], state: State) {
     }
 }
 
+/// Reads the lines of the cache that hold the state and the beginning of the key.
+pub(super) fn touch(row: &[u8]) -> u8 {
+    row[0] ^ row[row.len() - 1]
+}
+
+/// Whether it is the row of this state.
+pub(super) fn belongs_to(row: &[u8], id: StateId, key: &[u8]) -> bool {
+    self::id(row) == id && self::key(row) == key
+}
+
 /// The id of a row's state.
 pub(super) fn id(row: &[u8]) -> StateId {
     StateId(u64::from_le_bytes(bytes_at(row, 0)))

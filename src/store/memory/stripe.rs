@@ -25,13 +25,18 @@ impl<'a> Key<'a> {
 
     /// The number of the key's stripe.
     pub(super) fn stripe(&self) -> usize {
-        (self.hash >> 32) as usize % STRIPES
+        stripe_of(self.hash)
     }
 
     /// The hash of one of the key's states.
     fn state_hash(&self, id: StateId, hasher: &RandomState) -> u64 {
         hasher.hash_one(self.hash ^ id.0)
     }
+}
+
+/// The number of the stripe of a key with this hash.
+pub(super) fn stripe_of(key_hash: u64) -> usize {
+    (key_hash >> 32) as usize % STRIPES
 }
 
 /// Where a row stands: 8 bits for the length of the row, 24 for its index among the rows of that length.
@@ -94,27 +99,41 @@ impl Stripe {
         now_us.max(self.reclaimed_at_us)
     }
 
-    /// Changes whenever what [`Stripe::find`] gave is no longer valid.
+    /// Changes whenever what [`Stripe::guess`] and [`Stripe::find`] gave is no longer valid.
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Where a state is, if it is anywhere: found without a look at its row, and wrong for one state in some hundred.
+    pub(super) fn guess(&self, id: StateId, key: Key<'_>, hasher: &RandomState) -> Option<RowId> {
+        let class = class_of(key.bytes.len());
+        self.index.find(key.state_hash(id, hasher), |at| at.class() == class).copied()
+    }
+
+    /// Reads a little of a row, so that the processor has it soon; what it read means nothing.
+    pub(super) fn touch(&self, at: RowId) -> u8 {
+        row::touch(self.row(at))
+    }
+
+    /// Whether a state is at a place that [`Stripe::guess`] gave.
+    pub(super) fn is_at(&self, at: RowId, id: StateId, key: Key<'_>) -> bool {
+        row::belongs_to(self.row(at), id, key.bytes)
     }
 
     /// Finds a state.
     pub(super) fn find(&self, id: StateId, key: Key<'_>, hasher: &RandomState) -> Option<RowId> {
         let class = class_of(key.bytes.len());
-        let rows = self.classes.get(class)?;
-        let is_it = |at: &RowId| {
-            at.class() == class && {
-                let row = rows.row(at.index());
-                row::id(row) == id && row::key(row) == key.bytes
-            }
-        };
+        let is_it = |at: &RowId| at.class() == class && self.is_at(*at, id, key);
         self.index.find(key.state_hash(id, hasher), is_it).copied()
+    }
+
+    fn row(&self, at: RowId) -> &[u8] {
+        self.classes[at.class()].row(at.index())
     }
 
     /// The state at a place that [`Stripe::find`] gave.
     pub(super) fn get(&self, at: RowId) -> Option<State> {
-        row::state(self.classes[at.class()].row(at.index()))
+        row::state(self.row(at))
     }
 
     /// Replaces the state at a place that [`Stripe::find`] gave.

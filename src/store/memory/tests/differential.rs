@@ -46,7 +46,7 @@ impl Model {
         let key = batch.key(&batch.items()[items.start]);
         let requests: Vec<Request<'_>> =
             batch.items()[items.clone()].iter().map(|item| batch.request(item).expect("is valid")).collect();
-        let (mut states, mut out) = (self.states.clone(), Vec::new());
+        let (mut states, mut out) = (self.states.clone(), vec![refuse(Reason::Unavailable); requests.len()]);
         limit::decide(&requests, &mut KeyOfMap(&mut states, key), now_us, &mut out);
         if states.values().filter(|state| state.expires_at_us() > now_us).count() > self.states_max {
             return items.map(|index| batch.undecided(index, Reason::StoreFull)).collect();
@@ -60,10 +60,7 @@ impl Model {
         let now_us = subject.store.clock.now_us();
         let mut out = vec![refuse(Reason::Deadline); batch.items().len()];
         let mut plan = Plan::new();
-        for items in batch.groups() {
-            plan.push(batch, items, &subject.store.hasher);
-        }
-        for group in plan.stripes().iter().flat_map(|&stripe| plan.groups(stripe)) {
+        for group in plan.stripes(batch, &subject.store.hasher).flat_map(|(_, groups)| groups) {
             let items = group.items();
             let refused = refuse_invalid(batch, items.clone());
             let decisions = refused.unwrap_or_else(|| self.decide_group(batch, items.clone(), now_us));

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use redis::Cmd;
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use tollgate_protocol::check::CheckItem;
+use tollgate_protocol::{check::CheckItem, reply::Reason};
 
 use super::{
     Answer, Script,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     batch::Batch,
-    limit::{Cells, Decision, Request, State, StateId, decide},
+    limit::{Cells, Decision, Request, State, StateId, decide, decide::refuse},
 };
 
 /// Most states that a call touches: it holds its shard for some 200 us.
@@ -143,7 +143,7 @@ impl Call {
                 let fields = usize::from(first)..;
                 layout.extend(request.limits.iter().map(|limit| limit.state_id).zip(fields));
             }
-            decisions.clear();
+            decisions.resize(requests.len(), refuse(Reason::Unavailable));
             let mut cells = CallCells { states: &mut states, layout: &layout };
             decide(&requests, &mut cells, answer.now_us, &mut decisions);
             give(group, &decisions);

@@ -131,7 +131,7 @@ impl World {
     fn decide(&mut self, batch: &Batch, index: usize) -> Decision {
         let item = &batch.items()[index];
         let mut cells = KeyCells(&mut self.states, batch.key(item));
-        let mut decisions = Vec::new();
+        let mut decisions = [refuse(Reason::Unavailable)];
         let now_us = SHARD_START_US + self.now_us;
         limit::decide(&[batch.request(item).unwrap()], &mut cells, now_us, &mut decisions);
         decisions[0]
