@@ -7,6 +7,7 @@ from pathlib import Path
 
 from load import RedisBenchmark, TollgateBench, watched
 from processes import Throttlecrab, Tollgate
+from raw_script import RawScript
 
 CLASSIC = Path(__file__).with_name("classic.lua")
 
@@ -14,6 +15,8 @@ CLASSIC = Path(__file__).with_name("classic.lua")
 KEYS = 100_000
 CAPACITY = 100
 RATE_PER_S = 100
+# What redis-benchmark opens unless told otherwise.
+CONNECTIONS = 50
 # Within what a command line may hold.
 MSET_WORDS = 20_000
 LIMIT = f"token-bucket:{RATE_PER_S}/1s,burst={CAPACITY}"
@@ -47,15 +50,17 @@ class Shared:
 class RespContender:
     """A server that is asked in the protocol of Redis. `command` makes the command from the server."""
 
-    def __init__(self, name, how, shared, server_name, pipeline, command, keys=KEYS):
+    def __init__(self, name, how, shared, server_name, pipeline, command, keys=KEYS, connections=CONNECTIONS):
         self.name, self.how = name, how
         self.shared, self.server_name = shared, server_name
-        self.pipeline, self.command, self.keys = pipeline, command, keys
+        self.connections, self.pipeline, self.command, self.keys = connections, pipeline, command, keys
 
     def start(self):
         server = self.shared.start()
         self.servers = {self.server_name: server}
-        self.load = RedisBenchmark(server.port, self.pipeline, self.keys, self.command(server))
+        self.load = RedisBenchmark(
+            server.port, self.connections, self.pipeline, self.keys, self.command(server)
+        )
 
     def run(self, seconds):
         return watched(self.servers, lambda: self.load(seconds))
@@ -64,16 +69,36 @@ class RespContender:
         self.shared.stop()
 
 
+class ScriptContender:
+    """Tollgate's script on a Redis, without a server."""
+
+    def __init__(self, name, how, redis):
+        self.name, self.how, self.redis = name, how, redis
+
+    def start(self):
+        redis = self.redis.start()
+        self.servers = {"redis": redis}
+        self.load = RawScript(redis, KEYS, RATE_PER_S, CAPACITY)
+
+    def run(self, seconds):
+        return watched(self.servers, lambda: self.load(seconds))
+
+    def stop(self):
+        self.redis.stop()
+
+
 class TollgateContender:
     """A Tollgate server, with its embedded store or with a Redis, asked by `tollgate bench`."""
 
-    def __init__(self, name, how, path, options, redis=None):
+    def __init__(self, name, how, path, options, redis=None, serve_options=()):
         self.name, self.how, self.path, self.redis = name, how, path, redis
         self.options = ["--keys", KEYS, "--limit", LIMIT, *options]
+        self.serve_options = serve_options
 
     def start(self):
         redis = self.redis.start() if self.redis else None
-        server = Tollgate(self.path, f"redis://127.0.0.1:{redis.port}" if redis else "memory")
+        store = f"redis://127.0.0.1:{redis.port}" if redis else "memory"
+        server = Tollgate(self.path, store, self.serve_options)
         self.servers = {"server": server} | ({"redis": redis} if redis else {})
         self.load = TollgateBench(self.path, server.address, self.options)
 
@@ -108,14 +133,16 @@ def contenders(tollgate, make_redis):
     """All contenders, in the order of a round."""
     redis, crab = Shared(make_redis), Shared(Throttlecrab)
 
-    def of_redis(name, how, command):
-        return RespContender(name, how, redis, "redis", 100, command)
+    def of_redis(name, how, command, pipeline=100, connections=CONNECTIONS):
+        return RespContender(name, how, redis, "redis", pipeline, command, connections=connections)
 
     def of_crab(name, how, pipeline, keys=KEYS):
         return RespContender(name, f"THROTTLE, {how}", crab, "server", pipeline, throttle, keys)
 
-    def of_tollgate(name, how, options, store=None):
-        return TollgateContender(name, how, tollgate, options, store)
+    def of_tollgate(name, how, options, store=None, serve_options=()):
+        return TollgateContender(name, how, tollgate, options, store, serve_options)
+
+    batches, hot, one_caller = ["--batch", 256], ["--dist", "hot"], ["--connections", 1, "--tasks", 1]
 
     return [
         of_redis("redis-ping", "PING, by 100", lambda _: ["PING"]),
@@ -125,8 +152,16 @@ def contenders(tollgate, make_redis):
         of_crab("throttlecrab-16", "by 16", 16),
         of_crab("throttlecrab-100", "by 100", 100),
         of_crab("throttlecrab-hot", "by 100, one key", 100, keys=1),
-        of_tollgate("tollgate-redis", "one Redis, batches of 256", ["--batch", 256], redis),
-        of_tollgate("tollgate-redis-hot", "one Redis, batches of 256, one key", ["--batch", 256, "--dist", "hot"], redis),
-        of_tollgate("tollgate", "embedded, batches of 1,024", ["--batch", 1024]),
+        ScriptContender("tollgate-script", "Tollgate's script alone, 128 checks a call", redis),
+        of_tollgate("tollgate-redis", "one Redis, batches of 256", batches, redis),
+        of_tollgate("tollgate-redis-hot", "one Redis, batches of 256, one key", [*batches, *hot], redis),
+        of_tollgate(
+            "tollgate-redis-hot-asked", "the same without a deny cache", [*batches, *hot], redis,
+            ["--deny-cache-entries", "0"],
+        ),
+        of_tollgate("tollgate", "embedded, batches of 1,024", ["--batch", 1024, "--connections", 2]),
         of_tollgate("tollgate-calls", "embedded, 1,000 tasks, one check a call", ["--tasks", 1000]),
+        of_redis("idle-ping", "PING, one connection, one at a time", lambda _: ["PING"], 1, 1),
+        of_tollgate("idle-tollgate-redis", "one Redis, one task, one check at a time", one_caller, redis),
+        of_tollgate("idle-tollgate", "embedded, one task, one check at a time", one_caller),
     ]

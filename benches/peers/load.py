@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from processes import end_with_parent, program, tail
 
-CONNECTIONS = 50
 # Enough to find out how fast it is, and to ask most of the keys.
 FIRST_REQUESTS = 200_000
+# The same for one connection that waits for each answer.
+FIRST_REQUESTS_IDLE = 10_000
 
 
 @dataclass
@@ -45,14 +46,15 @@ def watched(servers, load):
 class RedisBenchmark:
     """A command that redis-benchmark sends over and over."""
 
-    def __init__(self, port, pipeline, keys, command):
-        self.options = ["-p", port, "-c", CONNECTIONS, "-P", pipeline, "-r", keys, "--csv"]
+    def __init__(self, port, connections, pipeline, keys, command):
+        self.options = ["-p", port, "-c", connections, "-P", pipeline, "-r", keys, "--csv"]
         self.command = command
+        self.requests_min = FIRST_REQUESTS if connections > 1 else FIRST_REQUESTS_IDLE
         self.rate_per_s = 0
 
     def __call__(self, seconds):
         """A sample of about `seconds`, and the number of commands: redis-benchmark ends by number."""
-        requests = max(FIRST_REQUESTS, int(self.rate_per_s * seconds))
+        requests = max(self.requests_min, int(self.rate_per_s * seconds))
         sample = self.send(requests)
         self.rate_per_s = sample.checks_per_s
         return sample, requests

@@ -129,10 +129,9 @@ class Redis(Server):
 class Tollgate(Server):
     """A Tollgate server."""
 
-    def __init__(self, path, store="memory", config=None):
+    def __init__(self, path, store="memory", options=()):
         command = [path, "serve", "--listen", "127.0.0.1:0", "--admin", "off", "--store", store]
-        command += ["--config", config] if config else []
-        super().__init__([*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True)
+        super().__init__([*command, "--log-level", "error", *options], stdout=subprocess.PIPE, text=True)
         self.address = self.wait_for_address()
 
     def wait_for_address(self):

@@ -85,7 +85,7 @@ def plot(results):
 def bar(result, top, scale):
     middle = top + BAR_PX / 2
     start, end = (LEFT_PX + rate * scale for rate in (min(result.rates()), max(result.rates())))
-    kind = "bar ours" if result.name.startswith("tollgate") else "bar"
+    kind = "bar ours" if "tollgate" in result.name else "bar"
     label = f"{result.name}: {result.how}"
     return (
         f'<text x="{LEFT_PX - 10}" y="{middle + 5:.0f}" text-anchor="end">{escape(label)}</text>'
