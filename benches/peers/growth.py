@@ -23,8 +23,12 @@ KEYS = [10_000, 100_000, 1_000_000, 10_000_000]
 CONNECTIONS = [1, 10, 100, 1_000]
 IDLE_CONNECTIONS = 1_000
 
+# Checks in each call where keys grow. 16 calls wait at a time: no more checks than a shard's queue holds.
+KEYS_BATCH = {"memory": 1_024, "redis": 256}
+
 # Calls of all connections together that wait at a time, and checks in each, where connections grow.
-CALLS, BATCH = 1_000, 64
+CALLS = 1_000
+CONNECTIONS_BATCH = {"memory": 64, "redis": 8}
 
 # Room for all keys.
 CONFIG = "[memory]\nbytes_max = 8589934592\nkeys_max = 100000000\n"
@@ -56,7 +60,7 @@ def servers(path, store):
             redis = {"redis": Redis()}
             stack.callback(redis["redis"].stop)
             url = f"redis://127.0.0.1:{redis['redis'].port}"
-        server = Tollgate(path, url, config)
+        server = Tollgate(path, url, ["--config", config])
         stack.callback(server.stop)
         yield {"server": server} | redis
 
@@ -70,12 +74,12 @@ def cost(options, running, load):
     return rate, cpu_us
 
 
-def fill(path, address, keys):
-    """Asks until nearly all keys are known: 3 checks for each reach 95 % of them."""
-    load = TollgateBench(path, address, [*workload(keys), "--batch", 1024])
-    asked = 0
+def fill(path, address, keys, batch):
+    """Asks until nearly all keys are known: 3 checks for each reach 95 % of them. Each run draws other keys."""
+    asked, seed = 0, 2
     while asked < 3 * keys:
-        asked += load(1)[1]
+        load = TollgateBench(path, address, [*workload(keys), "--batch", batch, "--seed", seed])
+        asked, seed = asked + load(1)[1], seed + 1
 
 
 def workload(keys):
@@ -88,9 +92,10 @@ def with_keys(options, path, keys):
     with servers(path, options.store) as running:
         server = running["server"]
         empty_bytes = server.resident_bytes()
-        fill(path, server.address, keys)
+        batch = KEYS_BATCH[options.store]
+        fill(path, server.address, keys, batch)
         grown_bytes = server.resident_bytes() - empty_bytes
-        load = TollgateBench(path, server.address, [*workload(keys), "--batch", 1024])
+        load = TollgateBench(path, server.address, [*workload(keys), "--batch", batch])
         rate, cpu_us = cost(options, running, load)
     return [count(keys), count(rate), *costs(cpu_us), f"{grown_bytes / keys:.0f}"]
 
@@ -103,7 +108,8 @@ def with_connections(options, path, connections):
         load = TollgateBench(
             path,
             server.address,
-            [*workload(100_000), "--batch", BATCH, "--connections", connections, "--in-flight", CALLS // connections],
+            [*workload(100_000), "--batch", CONNECTIONS_BATCH[options.store], "--connections", connections]
+            + ["--in-flight", CALLS // connections],
         )
         load(1)
         rate, cpu_us = cost(options, running, load)

@@ -19,7 +19,7 @@ PARTS = ["shard_clock.lua", "lone_checks.lua", "steps.lua"]
 
 PARTITIONS = 16
 # What a server sends at full load, and the most that it puts in a call.
-CHECKS_PER_CALL = 128
+CHECKS_PER_CALL = 160
 CALLS_PER_PIPELINE = 16
 PIPELINES = 2
 # Calls are made once and sent over and over.
