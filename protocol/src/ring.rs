@@ -131,7 +131,7 @@ impl Sections {
     /// The section has a point within, or a node without a `u16`.
     const DIVIDED: u16 = u16::MAX;
 
-    const PER_POINT: usize = 32;
+    const PER_POINT: usize = 8;
 
     /// Most sections: 1 MiB.
     const COUNT_MAX: usize = 1 << 19;

@@ -117,39 +117,35 @@ impl RedisStore {
     /// one in the queue of a shard, one on the way.
     pub async fn decide(&self, batch: Batch) -> Vec<Decision> {
         let batch = Arc::new(batch);
-        let mut decisions = vec![None; batch.items().len()];
+        let undecided = |index| batch.undecided(index, Reason::Unavailable);
+        let mut decisions: Vec<_> = (0..batch.items().len()).map(undecided).collect();
         let waiting = self.submit(&batch, &mut decisions);
         for answer in waiting {
             // A lane that ended without an answer sent nothing.
             for (index, decision) in answer.await.unwrap_or_default() {
-                decisions[index] = Some(decision);
+                decisions[index] = decision;
             }
         }
-        let undecided = |index| batch.undecided(index, Reason::Unavailable);
         decisions
-            .into_iter()
-            .enumerate()
-            .map(|(index, decision)| decision.unwrap_or_else(|| undecided(index)))
-            .collect()
     }
 
-    /// Queues the valid checks at their shards, and answers the others.
+    /// Queues the valid checks at their shards, and answers the others. What no shard serves stays as it is.
     fn submit(
         &self,
         batch: &Arc<Batch>,
-        decisions: &mut [Option<Decision>],
+        decisions: &mut [Decision],
     ) -> Vec<oneshot::Receiver<Vec<(usize, Decision)>>> {
         let map = self.topology.map();
         let now = Instant::now();
         let mut groups_of_lanes = vec![Vec::new(); map.lanes.len()];
         for group in batch.groups() {
             if let Some(refused) = super::refuse_invalid(batch, group.clone()) {
-                group.zip(refused).for_each(|(index, decision)| decisions[index] = Some(decision));
+                decisions[group].copy_from_slice(&refused);
                 continue;
             }
             let cache = self.topology.deny_cache();
             if let Some(denied) = cache.and_then(|cache| cache.before(batch, group.clone(), now)) {
-                decisions[group.start] = Some(denied);
+                decisions[group.start] = denied;
                 continue;
             }
             let partition = self.placement.partition_of(batch.key(&batch.items()[group.start]));

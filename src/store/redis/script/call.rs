@@ -17,8 +17,8 @@ use crate::{
     limit::{Cells, Decision, Request, State, StateId, decide, decide::refuse},
 };
 
-/// Most states that a call touches: it holds its shard for some 200 us.
-pub(super) const FIELDS_MAX: usize = 128;
+/// Most states that a call touches: it holds its shard for 200 to 300 us.
+pub(super) const FIELDS_MAX: usize = 160;
 
 /// Most steps of a call, for keys that are asked different things again and again.
 const STEPS_MAX: usize = 1_024;
