@@ -7,7 +7,7 @@ use tollgate::{
     bench::{BenchError, embedded::Embedded},
     clock::Clock,
     metrics::Metrics,
-    policy::OnUnavailable,
+    policy::{OnUnavailable, PolicySwitch, PolicyTable},
     server::{Server, ServerConfig},
     store::{
         Store,
@@ -32,5 +32,6 @@ fn server() -> Server {
     let config = MemoryConfig { bytes_max: u64::MAX, keys_max: u64::MAX };
     let store = Store::Memory(MemoryStore::new(config, Clock::monotonic(), Arc::clone(&metrics)));
     let secret = RingSecret::default();
-    Server::new(ServerConfig::default(), store, Arc::default(), secret, OnUnavailable::Deny, metrics)
+    let policies = PolicySwitch::new(PolicyTable::default());
+    Server::new(ServerConfig::default(), store, policies, secret, OnUnavailable::Deny, metrics)
 }

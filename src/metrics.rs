@@ -78,6 +78,10 @@ pub struct Metrics {
     pub memory_keys: Gauge,
     /// Bytes that the embedded store counts for them.
     pub memory_bytes: Gauge,
+    /// Times that the configuration was loaded again.
+    pub config_reloads: Counter,
+    /// Times that it could not be, and stayed as it was.
+    pub config_reload_failures: Counter,
 }
 
 impl Default for Metrics {
@@ -112,6 +116,8 @@ impl Metrics {
             shards: Gauge::default(),
             memory_keys: Gauge::default(),
             memory_bytes: Gauge::default(),
+            config_reloads: Counter::default(),
+            config_reload_failures: Counter::default(),
             registry: Registry::default(),
         };
         metrics.register(&mut registry);
@@ -144,6 +150,12 @@ impl Metrics {
         registry.register("shards", "Shards (Redis primaries) that are known", self.shards.clone());
         registry.register("memory_keys", "Keys held by the embedded store", self.memory_keys.clone());
         registry.register("memory_bytes", "Bytes counted for those keys", self.memory_bytes.clone());
+        registry.register("config_reloads", "Reloads of the configuration", self.config_reloads.clone());
+        registry.register(
+            "config_reload_failures",
+            "Configurations that were not taken for an error in them",
+            self.config_reload_failures.clone(),
+        );
     }
 
     /// The counters of a named policy.

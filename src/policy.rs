@@ -1,8 +1,9 @@
 //! Policies of the server: limits made ready, with their names and their answers to a failure.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
+use tokio::sync::watch;
 use tollgate_protocol::{
     define::ALIAS_MAX,
     policy::{Limits, NamedPolicy},
@@ -109,6 +110,11 @@ impl Policy {
         self.limits_hash
     }
 
+    /// Whether it decides as another of the same name.
+    fn is_as(&self, other: &Self) -> bool {
+        (&self.limits, self.on_unavailable) == (&other.limits, other.on_unavailable)
+    }
+
     /// The answer where the store did not decide, for `reason`.
     pub fn undecided(&self, reason: Reason) -> Decision {
         let allow = self.on_unavailable == OnUnavailable::Allow;
@@ -116,30 +122,127 @@ impl Policy {
     }
 }
 
-/// The named policies of a server, in the order of their names. Policy `i` has the alias `2*i`.
-#[derive(Debug, Default)]
+/// The named policies of a server. Entry `i` has the alias `2*i` for as long as the server runs: an alias never
+/// comes to stand for another name.
+#[derive(Clone, Debug, Default)]
 pub struct PolicyTable {
-    policies: Vec<(String, Arc<Policy>)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    name: String,
+    /// Counts the changes of the policy.
+    version: u64,
+    /// `None` once it was removed.
+    policy: Option<Arc<Policy>>,
+}
+
+/// What is different between two tables, by names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyChanges {
+    /// Policies that are new.
+    pub added: Vec<String>,
+    /// Policies with other limits, or another verdict where the store cannot answer.
+    pub changed: Vec<String>,
+    /// Policies that are gone.
+    pub removed: Vec<String>,
+}
+
+impl PolicyChanges {
+    /// Whether nothing is different.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
 }
 
 impl PolicyTable {
     /// A table of policies and their names.
     pub fn new(policies: impl IntoIterator<Item = (String, Policy)>) -> Self {
-        let mut policies: Vec<_> =
-            policies.into_iter().map(|(name, policy)| (name, Arc::new(policy))).collect();
-        policies.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Self { policies }
+        let mut table = Self::default();
+        table.replace(policies);
+        table
+    }
+
+    /// Puts other policies in the place of those that are there. A name keeps its alias, also while its policy is
+    /// gone, and a policy that is the same its version.
+    pub fn replace(&mut self, policies: impl IntoIterator<Item = (String, Policy)>) -> PolicyChanges {
+        let mut policies: BTreeMap<_, _> = policies.into_iter().collect();
+        let mut changes = PolicyChanges::default();
+        for entry in &mut self.entries {
+            let (name, next) = (&entry.name, policies.remove(&entry.name));
+            match (&entry.policy, &next) {
+                (None, None) => continue,
+                (Some(policy), Some(next)) if policy.is_as(next) => continue,
+                (None, Some(_)) => changes.added.push(name.clone()),
+                (Some(_), Some(_)) => changes.changed.push(name.clone()),
+                (Some(_), None) => changes.removed.push(name.clone()),
+            }
+            entry.version += 1;
+            entry.policy = next.map(Arc::new);
+        }
+        changes.added.extend(policies.keys().cloned());
+        let new = |(name, policy)| Entry { name, version: 1, policy: Some(Arc::new(policy)) };
+        self.entries.extend(policies.into_iter().map(new));
+        changes
     }
 
     /// The table as HELLO_OK announces it.
     pub fn announce(&self) -> Vec<NamedPolicy> {
-        let announce = |(index, (name, policy)): (usize, &(String, Arc<Policy>))| NamedPolicy {
-            name: name.clone(),
-            alias: 2 * index as u64,
-            version: 1,
-            limits: policy.limits.clone(),
+        self.announce_where(|_, _| true)
+    }
+
+    /// What is announced to a client that knows `old`: the policies that are new or changed. There is no word for one
+    /// that is gone; its checks are answered `unknown_policy`.
+    pub fn announce_since(&self, old: &Self) -> Vec<NamedPolicy> {
+        self.announce_where(|index, entry| {
+            old.entries.get(index).is_none_or(|known| known.version < entry.version)
+        })
+    }
+
+    fn announce_where(&self, is_told: impl Fn(usize, &Entry) -> bool) -> Vec<NamedPolicy> {
+        let told = self.entries.iter().enumerate().filter(|(index, entry)| is_told(*index, entry));
+        let announce = |(index, entry): (usize, &Entry)| {
+            let limits = entry.policy.as_ref()?.limits.clone();
+            Some(NamedPolicy {
+                name: entry.name.clone(),
+                alias: 2 * index as u64,
+                version: entry.version,
+                limits,
+            })
         };
-        self.policies.iter().enumerate().map(announce).collect()
+        told.filter_map(announce).collect()
+    }
+}
+
+/// The named policies of a running server. All who hold a clone see a change.
+#[derive(Clone, Debug)]
+pub struct PolicySwitch(Arc<watch::Sender<Arc<PolicyTable>>>);
+
+impl PolicySwitch {
+    /// A switch that is at `table`.
+    pub fn new(table: PolicyTable) -> Self {
+        Self(Arc::new(watch::Sender::new(Arc::new(table))))
+    }
+
+    /// The policies as they are now.
+    pub fn table(&self) -> Arc<PolicyTable> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// Follows the changes from now on.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<PolicyTable>> {
+        self.0.subscribe()
+    }
+
+    /// Replaces all policies at once: see [`PolicyTable::replace`]. What is in flight is decided as before.
+    pub fn replace(&self, policies: impl IntoIterator<Item = (String, Policy)>) -> PolicyChanges {
+        let mut table = PolicyTable::clone(&self.table());
+        let changes = table.replace(policies);
+        if !changes.is_empty() {
+            self.0.send_replace(Arc::new(table));
+        }
+        changes
     }
 }
 
@@ -154,6 +257,16 @@ impl SessionPolicies {
     /// The policies of a new connection.
     pub fn new(named: Arc<PolicyTable>) -> Self {
         Self { named, inline: Vec::new() }
+    }
+
+    /// The policies of the server.
+    pub fn named(&self) -> &Arc<PolicyTable> {
+        &self.named
+    }
+
+    /// Takes over the policies of the server as they are now.
+    pub fn set_named(&mut self, named: Arc<PolicyTable>) {
+        self.named = named;
     }
 
     /// Lets an alias stand for a policy, or for none. An alias that no DEFINE can have is left alone.
@@ -172,7 +285,7 @@ impl SessionPolicies {
     pub fn get(&self, alias: u32) -> Option<&Policy> {
         let index = (alias / 2) as usize;
         if alias.is_multiple_of(2) {
-            self.named.policies.get(index).map(|(_, policy)| &**policy)
+            self.named.entries.get(index)?.policy.as_deref()
         } else {
             self.inline.get(index)?.as_deref()
         }

@@ -12,7 +12,7 @@ use crate::{
     admin::{self, Admin},
     metrics::Metrics,
     net::{drain::Drain, listener::Listener, terms::Terms},
-    policy::{OnUnavailable, PolicyTable},
+    policy::{OnUnavailable, PolicySwitch},
     store::Store,
 };
 
@@ -65,18 +65,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of `policies`, whose states `store` keeps. `secret` names the states of the policies that
+    /// A server of `policies`, which can be replaced while it runs, and whose states `store` keeps. `secret` names the states of the policies that
     /// clients define; `on_unavailable` is their verdict where the store cannot answer.
     pub fn new(
         config: ServerConfig,
         store: Store,
-        policies: Arc<PolicyTable>,
+        policies: PolicySwitch,
         secret: RingSecret,
         on_unavailable: OnUnavailable,
         metrics: Arc<Metrics>,
     ) -> Self {
         let terms = Arc::new(Terms::new(config, policies, secret, on_unavailable, metrics));
         Self { config, terms, store: Arc::new(store) }
+    }
+
+    /// The named policies, which can be replaced.
+    pub fn policies(&self) -> &PolicySwitch {
+        &self.terms.policies
+    }
+
+    /// Where everything is counted.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.terms.metrics
     }
 
     /// Waits until the store can be reached, for a second at most: the first clients are not to be told that it

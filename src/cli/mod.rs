@@ -22,6 +22,7 @@ mod output;
 mod policies;
 mod question;
 mod refund;
+mod reload;
 mod reset;
 mod ring;
 mod serve;

@@ -56,7 +56,7 @@ pub(super) struct RingArgs {
 
 pub(super) fn run(args: RingArgs, out: &mut impl Write) -> Result<Outcome, CliError> {
     let RingArgs { keys, spread, store, json } = args;
-    let config = store.load(Overrides::default())?;
+    let config = store.source(Overrides::default())?.load()?;
     let keys = if spread.is_some() { Vec::new() } else { keys::read(keys)? };
     let placement = Arc::new(config.placement());
     let map = Map { shards: shards(&config, &placement)?, placement };

@@ -14,11 +14,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, Outcome, log, settings::StoreArgs};
+use super::{
+    CliError, Outcome, log,
+    reload::Reload,
+    settings::{Source, StoreArgs},
+};
 use crate::{
     clock::Clock,
     config::{Config, LogFormat, LogLevel, Overrides, StoreConfig},
     metrics::Metrics,
+    policy::{PolicySwitch, PolicyTable},
     server::Server,
     store::{Store, memory::MemoryStore, redis::RedisStore},
 };
@@ -27,6 +32,9 @@ use crate::{
 ///
 /// Prints `listening on ADDR` once it answers. SIGTERM and SIGINT end it: it takes no new connections, answers
 /// what it has, and tells its clients to go elsewhere; a second signal ends it at once.
+///
+/// Policies are taken over from the file when it changes, and at SIGHUP; a file with an error changes nothing. All else
+/// takes effect at the next start.
 ///
 /// Flags win over environment variables, and these over the file; RUST_LOG wins over the level of the log.
 /// TOLLGATE_PLACEMENT_SECRET sets the secret under which keys are placed in a Redis store, the same on all
@@ -66,15 +74,17 @@ pub(super) fn run(args: ServeArgs, out: &mut impl Write) -> Result<Outcome, CliE
     let ServeArgs { listen, admin, store, deny_cache_entries, log_level, log_format } = args;
     let overrides =
         Overrides { listen, admin, deny_cache_entries, log_level, log_format, ..Overrides::default() };
-    let config = store.load(overrides)?;
+    let source = store.source(overrides)?;
+    let config = source.load()?;
     log::start(config.log)?;
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
-    runtime.block_on(serve(config, out))
+    runtime.block_on(serve(source, config, out))
 }
 
-async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, CliError> {
+async fn serve(source: Source, config: Config, out: &mut impl Write) -> Result<Outcome, CliError> {
     // Signals are heard from here on, so that none is lost after the address was printed.
     let mut signals = Signals::new().map_err(CliError::Signals)?;
+    let hangup = signal(SignalKind::hangup()).map_err(CliError::Signals)?;
     let listener = bind("--listen", config.listen).await?;
     let admin = match config.admin {
         Some(address) => Some(bind("--admin", address).await?),
@@ -86,6 +96,7 @@ async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, CliError
         let address = admin.local_addr().map_err(CliError::Server)?;
         tracing::info!(%address, "serving health and metrics");
     }
+    let reload = Reload::new(source, config, server.policies().clone(), Arc::clone(server.metrics()));
     server.warm_up().await;
     let address = listener.local_addr().map_err(CliError::Server)?;
     writeln!(out, "listening on {address}")?;
@@ -97,6 +108,7 @@ async fn serve(config: Config, out: &mut impl Write) -> Result<Outcome, CliError
             stopped.map_err(CliError::Server)?;
             Ok(Outcome::Done)
         }
+        never = reload.run(hangup) => match never {},
         () = signals.twice(&stop) => {
             tracing::warn!("a second signal: stopped at once");
             Ok(Outcome::Failed)
@@ -111,7 +123,7 @@ async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Cl
 /// The server of a configuration. A Redis store connects in the background: a runtime must be there.
 pub(super) fn server(config: &Config) -> Result<Server, CliError> {
     let metrics = Arc::new(Metrics::new());
-    let policies = Arc::new(config.policy_table(&metrics)?);
+    let policies = PolicySwitch::new(PolicyTable::new(config.ready_policies(&metrics)?));
     let store = match &config.store {
         StoreConfig::Memory(memory) => {
             Store::Memory(MemoryStore::new(*memory, Clock::monotonic(), Arc::clone(&metrics)))

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 
 use super::{CliError, usage};
-use crate::config::{Config, Overrides, Secret};
+use crate::config::{Config, ConfigError, Overrides, Secret};
 
 const PLACEMENT_SECRET: &str = "TOLLGATE_PLACEMENT_SECRET";
 
@@ -36,9 +36,16 @@ pub(super) struct StoreArgs {
     store_timeout_ms: Option<i64>,
 }
 
+/// Where a configuration comes from. It can be loaded again.
+pub(super) struct Source {
+    /// The file, if there is one.
+    pub(super) file: Option<PathBuf>,
+    overrides: Overrides,
+}
+
 impl StoreArgs {
     /// The configuration under these flags and `others`.
-    pub(super) fn load(self, others: Overrides) -> Result<Config, CliError> {
+    pub(super) fn source(self, others: Overrides) -> Result<Source, CliError> {
         let overrides = Overrides {
             store: self.store.map(Secret::from),
             partitions: self.partitions,
@@ -46,7 +53,14 @@ impl StoreArgs {
             placement_secret: placement_secret()?,
             ..others
         };
-        Ok(Config::load(self.config.as_deref(), overrides)?)
+        Ok(Source { file: self.config, overrides })
+    }
+}
+
+impl Source {
+    /// Loads the configuration as it is now.
+    pub(super) fn load(&self) -> Result<Config, ConfigError> {
+        Config::load(self.file.as_deref(), self.overrides.clone())
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     limit::UnsupportedLimit,
     metrics::Metrics,
     placement::Placement,
-    policy::{OnUnavailable, Policy, PolicyTable},
+    policy::{OnUnavailable, Policy},
     server::ServerConfig,
     store::{memory::MemoryConfig, redis::RedisConfig},
 };
@@ -103,8 +103,22 @@ pub enum StoreConfig {
     Redis(RedisConfig),
 }
 
+impl StoreConfig {
+    /// Whether both say the same. The clock of a script is that of the shard in every configuration.
+    fn is_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory(memory), Self::Memory(other)) => memory == other,
+            (Self::Redis(redis), Self::Redis(other)) => {
+                (&redis.url, redis.timeout, &redis.tls_ca_pem, redis.deny_cache_entries)
+                    == (&other.url, other.timeout, &other.tls_ca_pem, other.deny_cache_entries)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Where a key's state is within a Redis store: the same on all servers that share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementConfig {
     /// Secret under which keys are hashed; `None`: the published one, for those who trust whoever chooses keys.
     pub secret: Option<RingSecret>,
@@ -165,17 +179,31 @@ impl Config {
         Placement::new(secret.unwrap_or_default(), *partitions, key_prefix)
     }
 
-    /// The named policies, ready to decide.
+    /// The named policies, ready to decide, and their names.
     ///
     /// # Errors
     /// None for a configuration from [`Config::load`], which refuses limits that cannot be enforced exactly.
-    pub fn policy_table(&self, metrics: &Metrics) -> Result<PolicyTable, UnsupportedLimit> {
+    pub fn ready_policies(&self, metrics: &Metrics) -> Result<Vec<(String, Policy)>, UnsupportedLimit> {
         let secret = self.placement.secret.unwrap_or_default();
         let ready = self.policies.iter().map(|policy| {
             let PolicyConfig { name, limits, on_unavailable } = policy;
             Ok((name.clone(), Policy::named(name, limits.clone(), *on_unavailable, &secret, metrics)?))
         });
-        Ok(PolicyTable::new(ready.collect::<Result<Vec<_>, _>>()?))
+        ready.collect()
+    }
+
+    /// What is different in `other` and cannot be changed while a server runs, by the keys of the file: all but the
+    /// policies.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let fixed = [
+            ("listen", self.listen == other.listen),
+            ("admin", self.admin == other.admin),
+            ("log", self.log == other.log),
+            ("connection", self.connection == other.connection),
+            ("store, memory and redis", self.store.is_as(&other.store) && self.placement == other.placement),
+            ("on_unavailable, for inline policies", self.on_unavailable == other.on_unavailable),
+        ];
+        fixed.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect()
     }
 }
 

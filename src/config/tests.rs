@@ -3,6 +3,7 @@ use std::{fs, path::PathBuf};
 use tempfile::TempDir;
 
 use super::*;
+use crate::policy::PolicyTable;
 
 /// A file with this text, for as long as the directory is kept.
 fn written(text: &str) -> (TempDir, PathBuf) {
@@ -308,7 +309,7 @@ fn the_policies_of_a_configuration_are_ready_to_decide() {
     let config = load(
         "[policies.b]\nlimits = [\"sliding-window:1/1s\"]\n[policies.a]\nlimits = [\"token-bucket:1/1s\"]\n",
     );
-    let announced = config.policy_table(&Metrics::new()).unwrap().announce();
+    let announced = PolicyTable::new(config.ready_policies(&Metrics::new()).unwrap()).announce();
     let names: Vec<_> = announced.iter().map(|policy| (policy.name.as_str(), policy.alias)).collect();
     assert_eq!(names, [("a", 0), ("b", 2)]);
 }

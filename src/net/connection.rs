@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     limit::Decision,
+    policy::PolicyTable,
     store::{Store, redis::RedisStore},
 };
 
@@ -93,6 +94,8 @@ struct Connection<'a, R, W> {
     session: Session,
     store: &'a Store,
     input: Input,
+    /// The named policies of the server.
+    policies: watch::Receiver<Arc<PolicyTable>>,
     /// When the last of the input arrived.
     arrived: Instant,
     /// Whether there is no whole frame in the input.
@@ -114,6 +117,8 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             reader,
             writer,
             timeouts: Timeouts::new(terms.idle(), now),
+            // Before the session takes the policies as they are: a change between the two is seen.
+            policies: terms.policies.subscribe(),
             session: Session::new(terms),
             store,
             input: Input::new(),
@@ -138,6 +143,11 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             if stage.has_changed().map_err(|_| Lost::Cut)? {
                 self.follow(*stage.borrow_and_update())?;
             }
+            // An error would mean that there can be no change any more.
+            if self.policies.has_changed().unwrap_or(false) {
+                let policies = Arc::clone(&self.policies.borrow_and_update());
+                self.session.follow_policies(policies, &mut self.output);
+            }
             self.take_frames(now);
             self.give_up_what_is_due(now)?;
             if self.session.is_ending() && self.inflight.is_empty() {
@@ -152,7 +162,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
                 self.input.make_room();
             }
             // In this order, all that is ready goes out in one write, and goes out before more is read. The last
-            // three arms only wake the task up: what they wait for is asked for at the top of each turn.
+            // four arms only wake the task up: what they wait for is asked for at the top of each turn.
             tokio::select! {
                 biased;
                 Some((stub, decisions)) = self.inflight.next() => self.was_decided(&stub, &decisions),
@@ -160,6 +170,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
                     self.was_written(written?, now)?;
                 }
                 read = self.reader.read_buf(self.input.bytes()), if wants_input => self.was_read(read?),
+                Ok(()) = self.policies.changed() => self.policies.mark_changed(),
                 changed = stage.changed() => changed.map(|()| stage.mark_changed()).map_err(|_| Lost::Cut)?,
                 () = &mut timer, if !timer.is_elapsed() => {}
                 () = ready(()), if self.yields => {}

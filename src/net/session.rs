@@ -22,7 +22,12 @@ use tollgate_protocol::{
 };
 
 use super::{tally, terms::Terms, violation::Violation};
-use crate::{batch::Batch, limit::Decision, pace::Pace, policy::SessionPolicies};
+use crate::{
+    batch::Batch,
+    limit::Decision,
+    pace::Pace,
+    policy::{PolicyTable, SessionPolicies},
+};
 
 /// Clients draw their delay before they connect again within this time after a shutdown: they do not all
 /// come at once.
@@ -94,7 +99,7 @@ pub(crate) struct Session {
 impl Session {
     /// The session of a connection that was just accepted.
     pub(crate) fn new(terms: Arc<Terms>) -> Self {
-        let policies = Arc::new(SessionPolicies::new(Arc::clone(&terms.policies)));
+        let policies = Arc::new(SessionPolicies::new(terms.policies.table()));
         Self {
             terms,
             phase: Phase::BeforeHello,
@@ -191,7 +196,7 @@ impl Session {
         if let Some(name) = &hello.client_name {
             tracing::Span::current().record("client", tracing::field::debug(name));
         }
-        let answer = self.terms.negotiate(hello);
+        let answer = self.terms.negotiate(hello, self.policies.named());
         self.format.encode(output, FrameType::HelloOk, id, |out| answer.encode(out));
         self.phase = Phase::Open;
         self.items_max = answer.items_max as usize;
@@ -263,6 +268,17 @@ impl Session {
     /// Ends the session for a rule that its client broke by waiting, with `input` begun or not.
     pub(crate) fn time_out(&mut self, violation: Violation, input: &[u8]) -> Violation {
         self.fail(violation, first_id(input))
+    }
+
+    /// Takes over the named policies of the server as they are now, and tells the client which are new or changed.
+    pub(crate) fn follow_policies(&mut self, named: Arc<PolicyTable>, output: &mut BytesMut) {
+        if self.phase == Phase::Open {
+            for policy in named.announce_since(self.policies.named()) {
+                self.format.encode(output, FrameType::Policy, 0, |out| policy.encode(out));
+            }
+        }
+        // Batches in flight keep the policies that they arrived under.
+        Arc::make_mut(&mut self.policies).set_named(named);
     }
 
     fn fail(&mut self, violation: Violation, offending_id: u32) -> Violation {

@@ -8,7 +8,6 @@ use tollgate_protocol::{
     error::DecodeError,
     hello::{FEATURE_CHECKSUM, Hello, HelloOk},
     limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN},
-    policy::NamedPolicy,
     reply,
     ring::RingSecret,
 };
@@ -17,7 +16,7 @@ use crate::{
     limit::UnsupportedLimit,
     metrics::Metrics,
     pace::Pace,
-    policy::{OnUnavailable, Policy, PolicyTable},
+    policy::{OnUnavailable, Policy, PolicySwitch, PolicyTable},
     server::ServerConfig,
 };
 
@@ -26,11 +25,10 @@ use crate::{
 pub(crate) struct Terms {
     config: ServerConfig,
     boot_id: u64,
-    announced: Vec<NamedPolicy>,
     secret: RingSecret,
     on_unavailable: OnUnavailable,
     /// The named policies.
-    pub(crate) policies: Arc<PolicyTable>,
+    pub(crate) policies: PolicySwitch,
     /// Where everything is counted.
     pub(crate) metrics: Arc<Metrics>,
     /// Of the lines that tell of clients which break a rule or are refused.
@@ -41,16 +39,14 @@ impl Terms {
     /// The terms of a server that starts now.
     pub(crate) fn new(
         config: ServerConfig,
-        policies: Arc<PolicyTable>,
+        policies: PolicySwitch,
         secret: RingSecret,
         on_unavailable: OnUnavailable,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let announced = policies.announce();
         Self {
             config,
             boot_id: fastrand::u64(..),
-            announced,
             secret,
             on_unavailable,
             policies,
@@ -64,8 +60,8 @@ impl Terms {
         (self.config.idle_ms > 0).then(|| Duration::from_millis(self.config.idle_ms))
     }
 
-    /// The answer to a HELLO.
-    pub(crate) fn negotiate(&self, hello: &Hello) -> HelloOk {
+    /// The answer to a HELLO, which announces `policies`.
+    pub(crate) fn negotiate(&self, hello: &Hello, policies: &PolicyTable) -> HelloOk {
         let frame_bytes_most = self.config.frame_bytes_max.clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX) as u64;
         let inflight_most = u64::from(self.config.inflight_max.max(1));
         let frame_bytes_max =
@@ -79,7 +75,7 @@ impl Terms {
             inflight_max: hello.inflight_max.unwrap_or(inflight_most).clamp(1, inflight_most),
             idle_ms: self.config.idle_ms,
             boot_id: self.boot_id,
-            policies: self.announced.clone(),
+            policies: policies.announce(),
         }
     }
 

@@ -29,7 +29,7 @@ use super::terms::Terms;
 use crate::{
     clock::Clock,
     metrics::Metrics,
-    policy::{OnUnavailable, Policy, PolicyTable},
+    policy::{OnUnavailable, Policy, PolicySwitch, PolicyTable},
     server::ServerConfig,
     store::{
         Store,
@@ -48,10 +48,10 @@ pub(crate) fn limits(text: &str) -> Limits {
 }
 
 /// One named policy: `api`, with the alias 0, of which 10 pass at once.
-pub(crate) fn policies(metrics: &Metrics) -> Arc<PolicyTable> {
+pub(crate) fn policies(metrics: &Metrics) -> PolicySwitch {
     let (deny, secret) = (OnUnavailable::Deny, RingSecret::default());
     let api = Policy::named("api", limits("token-bucket:10/1h"), deny, &secret, metrics).expect("a policy");
-    Arc::new(PolicyTable::new([("api".to_owned(), api)]))
+    PolicySwitch::new(PolicyTable::new([("api".to_owned(), api)]))
 }
 
 pub(crate) fn terms(config: ServerConfig) -> Arc<Terms> {

@@ -17,6 +17,7 @@ mod harness;
 mod model;
 mod properties;
 mod redis_store;
+mod reload;
 mod shutdown;
 mod stale;
 mod stores;

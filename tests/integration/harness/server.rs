@@ -7,7 +7,7 @@ use tollgate::{
     clock::Clock,
     metrics::Metrics,
     placement::Placement,
-    policy::{OnUnavailable, Policy, PolicyTable},
+    policy::{OnUnavailable, Policy, PolicySwitch, PolicyTable},
     server::{self, ServerConfig},
     store::{
         Store,
@@ -81,7 +81,7 @@ impl Server {
             let policy = Policy::named(name, limits(text), setup.on_unavailable, &secret, &metrics);
             (name.to_owned(), policy.expect("limits that can be enforced"))
         };
-        let policies = Arc::new(PolicyTable::new(setup.policies.iter().map(policy)));
+        let policies = PolicySwitch::new(PolicyTable::new(setup.policies.iter().map(policy)));
         let store = match setup.redis {
             None => {
                 let bounds = MemoryConfig { bytes_max: 1 << 26, keys_max: 1_000_000 };

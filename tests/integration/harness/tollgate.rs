@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use super::{Process, eventually};
 
+/// The name of a server's configuration in its directory.
+const CONFIG: &str = "tollgate.toml";
+
 /// The command with no settings but those that a test gives it.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
@@ -42,7 +45,7 @@ pub(crate) struct ServeProcess {
     process: Process,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl ServeProcess {
@@ -54,7 +57,7 @@ impl ServeProcess {
 
     fn start_at(config: &str, listen: SocketAddr, admin: SocketAddr) -> Self {
         let directory = tempfile::Builder::new().prefix("tollgate-serve-").tempdir().expect("a directory");
-        let file = directory.path().join("tollgate.toml");
+        let file = directory.path().join(CONFIG);
         fs::write(&file, config).expect("the directory can be written");
         let (file, listen, admin_text) = (file.display().to_string(), listen.to_string(), admin.to_string());
         let serve = command(&["serve", "--config", &file, "--listen", &listen, "--admin", &admin_text]);
@@ -66,13 +69,20 @@ impl ServeProcess {
             let (status, _, errors) = process.wait();
             panic!("`tollgate serve` printed {line:?} and ended with {status}: {errors}");
         };
-        Self { process, address, admin, _directory: directory }
+        Self { process, address, admin, directory }
     }
 
     /// Waits for its end and starts it anew at the addresses that it had.
     pub(crate) fn restart(&mut self, config: &str) {
         eventually("the server has ended", || self.process.has_exited());
         *self = Self::start_at(config, self.address, self.admin);
+    }
+
+    /// Replaces its configuration in one step, as an operator's tools do.
+    pub(crate) fn configure(&self, config: &str) {
+        let next = self.directory.path().join("next.toml");
+        fs::write(&next, config).expect("the directory can be written");
+        fs::rename(next, self.directory.path().join(CONFIG)).expect("the file can be replaced");
     }
 
     /// Memory that it has in use, in bytes.
