@@ -1,6 +1,10 @@
 //! Policies of the server: limits made ready, with their names and their answers to a failure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -27,6 +31,41 @@ pub enum OnUnavailable {
     Allow,
 }
 
+/// For which keys a policy is enforced: of those for which it is not, what it denies passes, and the answer says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforcement {
+    percent: u8,
+    secret: RingSecret,
+}
+
+impl Enforcement {
+    /// For all keys.
+    pub const FULL: Self = Self { percent: 100, secret: RingSecret::from_bytes([0; 16]) };
+
+    /// For `percent` of the keys, 0..=100: the same on all servers with the same secret, and those of a lower number
+    /// among those of a higher.
+    pub fn new(percent: u8, secret: RingSecret) -> Self {
+        Self { percent, secret }
+    }
+
+    /// Whether it is enforced for all keys.
+    fn is_full(&self) -> bool {
+        self.percent >= 100
+    }
+
+    /// Whether it is enforced for a key; `id` tells policies apart.
+    fn covers(&self, id: StateId, key: &[u8]) -> bool {
+        if self.is_full() || self.percent == 0 {
+            return self.is_full();
+        }
+        let mut hasher = self.secret.build_hasher();
+        hasher.write(&id.0.to_le_bytes());
+        hasher.write(key);
+        // The hash as a share of all, in percent.
+        (u128::from(hasher.finish()) * 100) >> 64 < u128::from(self.percent)
+    }
+}
+
 /// A policy, ready to decide.
 #[derive(Debug)]
 pub struct Policy {
@@ -37,6 +76,7 @@ pub struct Policy {
     /// Of the limits as text.
     limits_hash: u64,
     on_unavailable: OnUnavailable,
+    enforcement: Enforcement,
     /// Decisions under this policy; inline policies share theirs.
     pub decisions: DecisionCounters,
 }
@@ -87,7 +127,19 @@ impl Policy {
         let ready = ready.collect::<Result<Vec<_>, _>>()?;
         let ceiling = ready.iter().map(|limit: &PolicyLimit| limit.rule.ceiling()).min().unwrap_or(0);
         let limits_hash = secret.hash(limits.to_string().as_bytes());
-        Ok(Self { limits, ready, ceiling, limits_hash, on_unavailable, decisions })
+        let enforcement = Enforcement::FULL;
+        Ok(Self { limits, ready, ceiling, limits_hash, on_unavailable, enforcement, decisions })
+    }
+
+    /// The same, enforced for some keys.
+    pub fn with_enforcement(self, enforcement: Enforcement) -> Self {
+        Self { enforcement, ..self }
+    }
+
+    /// Whether it is enforced for a key.
+    fn enforces(&self, key: &[u8]) -> bool {
+        self.enforcement.is_full()
+            || self.ready.first().is_none_or(|limit| self.enforcement.covers(limit.state_id, key))
     }
 
     /// The limits as they were written.
@@ -112,7 +164,8 @@ impl Policy {
 
     /// Whether it decides as another of the same name.
     fn is_as(&self, other: &Self) -> bool {
-        (&self.limits, self.on_unavailable) == (&other.limits, other.on_unavailable)
+        (&self.limits, self.on_unavailable, self.enforcement)
+            == (&other.limits, other.on_unavailable, other.enforcement)
     }
 
     /// The answer where the store did not decide, for `reason`.
@@ -127,6 +180,8 @@ impl Policy {
 #[derive(Clone, Debug, Default)]
 pub struct PolicyTable {
     entries: Vec<Entry>,
+    /// Whether any policy is not enforced for some keys.
+    has_unenforced: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -143,7 +198,7 @@ struct Entry {
 pub struct PolicyChanges {
     /// Policies that are new.
     pub added: Vec<String>,
-    /// Policies with other limits, or another verdict where the store cannot answer.
+    /// Policies with other limits, another verdict where the store cannot answer, or enforced for other keys.
     pub changed: Vec<String>,
     /// Policies that are gone.
     pub removed: Vec<String>,
@@ -184,7 +239,14 @@ impl PolicyTable {
         changes.added.extend(policies.keys().cloned());
         let new = |(name, policy)| Entry { name, version: 1, policy: Some(Arc::new(policy)) };
         self.entries.extend(policies.into_iter().map(new));
+        let mut present = self.entries.iter().filter_map(|entry| entry.policy.as_ref());
+        self.has_unenforced = present.any(|policy| !policy.enforcement.is_full());
         changes
+    }
+
+    /// Whether all policies are enforced for all keys.
+    pub fn is_enforced(&self) -> bool {
+        !self.has_unenforced
     }
 
     /// The table as HELLO_OK announces it.
@@ -279,6 +341,11 @@ impl SessionPolicies {
             self.inline.resize(index + 1, None);
         }
         self.inline[index] = policy.map(Arc::new);
+    }
+
+    /// Whether the policy of an alias is enforced for a key. An inline one always is.
+    pub fn enforces(&self, alias: u32, key: &[u8]) -> bool {
+        self.get(alias).is_none_or(|policy| policy.enforces(key))
     }
 
     /// The policy of an alias.

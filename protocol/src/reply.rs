@@ -110,6 +110,8 @@ reasons! {
     BadOperation = 15 "bad_operation",
     /// Would have passed alone; an item that it is linked with did not.
     Linked = 16 "linked",
+    /// Over a limit that is not enforced for this key: it passes.
+    Shadow = 17 "shadow",
 }
 
 /// One decision.

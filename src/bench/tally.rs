@@ -42,7 +42,8 @@ impl Tally {
         match reason {
             _ if degraded => self.degraded += 1,
             Reason::Ok | Reason::Leased => self.allowed += 1,
-            Reason::Denied | Reason::CostOverLimit => self.denied += 1,
+            // A policy that is not enforced denies, though it passes.
+            Reason::Denied | Reason::CostOverLimit | Reason::Shadow => self.denied += 1,
             Reason::DeniedCached => {
                 self.denied += 1;
                 self.denied_cached += 1;
@@ -64,7 +65,8 @@ impl Tally {
 /// Whether a check passed, and was charged.
 #[inline]
 pub(super) fn is_admitted(answer: &Result<Decision, CheckError>) -> bool {
-    answer.as_ref().is_ok_and(|decision| decision.allowed && !decision.degraded)
+    let is_charged = |decision: &Decision| !decision.degraded && decision.reason != Reason::Shadow;
+    answer.as_ref().is_ok_and(|decision| decision.allowed && is_charged(decision))
 }
 
 /// Why a check was not decided, in words; `None` where it was, or by the policy's verdict.
@@ -91,8 +93,8 @@ mod tests {
         }
         tally.count(&Err(CheckError::ZeroCost));
         let each = Reason::ALL.len() as u64;
-        assert_eq!((tally.allowed, tally.denied, tally.denied_cached), (2, 3, 1));
-        assert_eq!((tally.degraded, tally.errors), (each, each - 5 + 1));
+        assert_eq!((tally.allowed, tally.denied, tally.denied_cached), (2, 4, 1));
+        assert_eq!((tally.degraded, tally.errors), (each, each - 6 + 1));
         assert_eq!(tally.decided() + tally.failed(), 2 * each + 1);
         let mut twice = tally;
         twice.add(&tally);

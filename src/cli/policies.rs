@@ -21,8 +21,8 @@ use crate::{
 /// Validate a configuration and print what its policies mean
 ///
 /// For each limit of each policy: the sustained rate, the burst that may pass at once, the most of one key that
-/// passes in any interval of length T while the store answers, and the verdict while it does not. The limits of
-/// a policy are charged together or not at all: a key passes where each of them lets it.
+/// passes in any interval of length T while the store answers, the verdict while it does not, and for which keys it
+/// is enforced. The limits of a policy are charged together or not at all: a key passes where each of them lets it.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit status:
@@ -98,20 +98,38 @@ fn word(on_unavailable: OnUnavailable) -> &'static str {
     }
 }
 
+fn enforced(percent: u8) -> String {
+    match percent {
+        0 => "for no key".to_owned(),
+        100 => "for all keys".to_owned(),
+        percent => format!("for {percent} % of the keys"),
+    }
+}
+
 fn write_text(out: &mut impl Write, policies: &[PolicyConfig]) -> io::Result<()> {
     if policies.is_empty() {
         return writeln!(out, "The configuration is valid. It names no policies.");
     }
-    let header = ["POLICY", "LIMIT", "SUSTAINED", "BURST", "AT MOST, IN ANY TIME T", "STORE UNAVAILABLE"];
+    let header =
+        ["POLICY", "LIMIT", "SUSTAINED", "BURST", "AT MOST, IN ANY TIME T", "STORE UNAVAILABLE", "ENFORCED"];
     let mut rows = vec![header.map(String::from)];
-    for PolicyConfig { name, limits, on_unavailable } in policies {
+    for PolicyConfig { name, limits, on_unavailable, enforce_percent } in policies {
+        let enforced = enforced(*enforce_percent);
         for limit in limits.as_slice() {
             let Meaning { limit, sustained, burst, bound } = Meaning::of(limit);
             let unavailable = word(*on_unavailable).to_owned();
-            rows.push([name.clone(), limit, sustained, burst.to_string(), bound, unavailable]);
+            rows.push([
+                name.clone(),
+                limit,
+                sustained,
+                burst.to_string(),
+                bound,
+                unavailable,
+                enforced.clone(),
+            ]);
         }
     }
-    let mut align = [Align::Left; 6];
+    let mut align = [Align::Left; 7];
     align[3] = Align::Right;
     write_table(out, align, &rows)
 }
@@ -120,13 +138,15 @@ fn write_text(out: &mut impl Write, policies: &[PolicyConfig]) -> io::Result<()>
 struct JsonPolicy<'a> {
     policy: &'a str,
     on_unavailable: &'static str,
+    enforce_percent: u8,
     limits: Vec<Meaning>,
 }
 
 fn write_json(out: &mut impl Write, policies: &[PolicyConfig]) -> io::Result<()> {
-    for PolicyConfig { name, limits, on_unavailable } in policies {
+    for PolicyConfig { name, limits, on_unavailable, enforce_percent } in policies {
         let limits = limits.as_slice().iter().map(Meaning::of).collect();
-        let object = JsonPolicy { policy: name, on_unavailable: word(*on_unavailable), limits };
+        let on_unavailable = word(*on_unavailable);
+        let object = JsonPolicy { policy: name, on_unavailable, enforce_percent: *enforce_percent, limits };
         write_json_line(out, &object)?;
     }
     Ok(())

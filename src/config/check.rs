@@ -81,9 +81,9 @@ pub(super) fn check(
 }
 
 /// A value and where it was written; nothing where nothing was said.
-struct Given<T>(Option<(Origin, T)>);
+pub(super) struct Given<T>(Option<(Origin, T)>);
 
-fn in_file<T>(key: &str, value: Option<T>) -> Given<T> {
+pub(super) fn in_file<T>(key: &str, value: Option<T>) -> Given<T> {
     Given(value.map(|value| (Origin::Key(key.to_owned()), value)))
 }
 
@@ -95,7 +95,7 @@ impl<T> Given<T> {
 }
 
 /// A number within its range.
-fn whole(problems: &mut Problems<'_>, number: &Number, given: Given<i64>) -> u64 {
+pub(super) fn whole(problems: &mut Problems<'_>, number: &Number, given: Given<i64>) -> u64 {
     let Number { default, range } = number;
     let value = match given.0 {
         Some((_, value)) if range.contains(&value) => value,

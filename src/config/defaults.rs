@@ -54,6 +54,8 @@ pub const IDLE_MS: Number = number(IDLE_MS_DEFAULT as i64, 1, 86_400_000);
 pub const MEMORY_BYTES_MAX: Number = number(1 << 30, 1 << 12, 1 << 50);
 /// `memory.keys_max`
 pub const MEMORY_KEYS_MAX: Number = number(10_000_000, 1, 1 << 40);
+/// `policies.*.enforce_percent`
+pub const ENFORCE_PERCENT: Number = number(100, 0, 100);
 /// `redis.timeout_ms`: up to a minute.
 pub const STORE_TIMEOUT_MS: Number = number(50, 1, 60_000);
 /// `redis.deny_cache_entries`: none to some 5 GiB of them.

@@ -67,6 +67,7 @@ pub(super) struct RedisSection {
 pub(super) struct PolicySection {
     pub(super) limits: Vec<String>,
     pub(super) on_unavailable: Option<OnUnavailable>,
+    pub(super) enforce_percent: Option<i64>,
 }
 
 impl FileConfig {

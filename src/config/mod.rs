@@ -18,7 +18,7 @@ use crate::{
     limit::UnsupportedLimit,
     metrics::Metrics,
     placement::Placement,
-    policy::{OnUnavailable, Policy},
+    policy::{Enforcement, OnUnavailable, Policy},
     server::ServerConfig,
     store::{memory::MemoryConfig, redis::RedisConfig},
 };
@@ -137,6 +137,8 @@ pub struct PolicyConfig {
     pub limits: Limits,
     /// The verdict where the store cannot answer.
     pub on_unavailable: OnUnavailable,
+    /// Share of the keys for which it is enforced, 0..=100; 0: a shadow.
+    pub enforce_percent: u8,
 }
 
 /// What flags and the environment say; each wins over the file.
@@ -186,8 +188,9 @@ impl Config {
     pub fn ready_policies(&self, metrics: &Metrics) -> Result<Vec<(String, Policy)>, UnsupportedLimit> {
         let secret = self.placement.secret.unwrap_or_default();
         let ready = self.policies.iter().map(|policy| {
-            let PolicyConfig { name, limits, on_unavailable } = policy;
-            Ok((name.clone(), Policy::named(name, limits.clone(), *on_unavailable, &secret, metrics)?))
+            let PolicyConfig { name, limits, on_unavailable, enforce_percent } = policy;
+            let policy = Policy::named(name, limits.clone(), *on_unavailable, &secret, metrics)?;
+            Ok((name.clone(), policy.with_enforcement(Enforcement::new(*enforce_percent, secret))))
         });
         ready.collect()
     }

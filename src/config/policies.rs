@@ -10,6 +10,8 @@ use tollgate_protocol::{
 
 use super::{
     PolicyConfig,
+    check::{in_file, whole},
+    defaults,
     error::{Origin, Problems},
     file::PolicySection,
 };
@@ -51,9 +53,11 @@ fn check_policy(
             ),
         );
     }
+    let percent = in_file(&format!("{key}.enforce_percent"), section.enforce_percent);
+    let enforce_percent = whole(problems, &defaults::ENFORCE_PERCENT, percent) as u8;
     let limits = check_limits(problems, &key, &section.limits)?;
     let on_unavailable = section.on_unavailable.unwrap_or(on_unavailable);
-    is_named.then_some(PolicyConfig { name, limits, on_unavailable })
+    is_named.then_some(PolicyConfig { name, limits, on_unavailable, enforce_percent })
 }
 
 fn check_limits(problems: &mut Problems<'_>, policy_key: &str, texts: &[String]) -> Option<Limits> {

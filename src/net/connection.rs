@@ -165,7 +165,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             // four arms only wake the task up: what they wait for is asked for at the top of each turn.
             tokio::select! {
                 biased;
-                Some((stub, decisions)) = self.inflight.next() => self.was_decided(&stub, &decisions),
+                Some((stub, mut decisions)) = self.inflight.next() => self.was_decided(&stub, &mut decisions),
                 written = self.writer.write_buf(&mut self.output), if !self.output.is_empty() => {
                     self.was_written(written?, now)?;
                 }
@@ -218,7 +218,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
             Store::Memory(memory) => {
                 scratch.decisions.clear();
                 memory.decide(&request.batch, &mut scratch.decisions);
-                self.session.reply(&request, &scratch.decisions, &mut self.output);
+                self.session.reply(&request, &mut scratch.decisions, &mut self.output);
                 self.unwritten += 1;
                 scratch.items = request.batch.check.items;
             }
@@ -226,7 +226,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
         }
     }
 
-    fn was_decided(&mut self, stub: &Stub, decisions: &[Decision]) {
+    fn was_decided(&mut self, stub: &Stub, decisions: &mut [Decision]) {
         self.session.reply_late(stub, decisions, &mut self.output);
         self.unwritten += 1;
         self.timeouts.active(Instant::now());
@@ -310,7 +310,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<'a, R, W> {
 }
 
 /// Lets Redis decide a batch.
-async fn ask(redis: &RedisStore, request: Request) -> (Stub, Vec<Decision>) {
+async fn ask(redis: &RedisStore, mut request: Request) -> (Stub, Vec<Decision>) {
     let stub = request.stub();
     let decisions = redis.decide(request.batch).await;
     (stub, decisions)

@@ -10,6 +10,7 @@
 //! | `listener` | accepts connections, refuses those above the bound |
 //! | `connection` | owns one socket: when to read, to write, to give up |
 //! | `session` | the rules of the protocol: no socket, no clock |
+//! | `shadow` | policies that are not enforced: what they deny passes |
 //! | `terms` | what a server offers to its clients, and what comes of a HELLO |
 //! | `violation` | what a client can do wrong |
 //! | `tally` | decisions counted by policy and reason |
@@ -24,6 +25,7 @@ mod input;
 mod linger;
 pub(crate) mod listener;
 mod session;
+mod shadow;
 mod tally;
 pub(crate) mod terms;
 #[cfg(test)]

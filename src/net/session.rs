@@ -21,7 +21,7 @@ use tollgate_protocol::{
     varint,
 };
 
-use super::{tally, terms::Terms, violation::Violation};
+use super::{shadow::Shadow, tally, terms::Terms, violation::Violation};
 use crate::{
     batch::Batch,
     limit::Decision,
@@ -49,6 +49,8 @@ pub(crate) enum Step {
 pub(crate) struct Request {
     pub(crate) id: u32,
     pub(crate) batch: Batch,
+    /// Whose denials do not count.
+    shadow: Shadow,
 }
 
 /// What is kept of a batch while a store that takes its time decides it.
@@ -58,13 +60,15 @@ pub(crate) struct Stub {
     details: bool,
     aliases: Vec<u32>,
     policies: Arc<SessionPolicies>,
+    shadow: Shadow,
 }
 
 impl Request {
     /// The stub to be kept.
-    pub(crate) fn stub(&self) -> Stub {
+    pub(crate) fn stub(&mut self) -> Stub {
         Stub {
             id: self.id,
+            shadow: std::mem::take(&mut self.shadow),
             details: self.batch.check.details,
             aliases: self.batch.items().iter().map(|item| item.alias).collect(),
             policies: Arc::clone(&self.batch.policies),
@@ -234,24 +238,29 @@ impl Session {
         spare: &mut Vec<CheckItem>,
         arrived: Instant,
     ) -> Result<Step, Violation> {
-        let check = CheckBatch::decode_into(payload, self.items_max, std::mem::take(spare))?;
+        let mut check = CheckBatch::decode_into(payload, self.items_max, std::mem::take(spare))?;
         // A budget that no instant can hold is no deadline.
         let deadline = check.deadline_us.and_then(|us| arrived.checked_add(Duration::from_micros(us)));
         let policies = Arc::clone(&self.policies);
-        Ok(Step::Check(Request { id, batch: Batch { check, policies, deadline } }))
+        let shadow = Shadow::cast(&mut check, &policies);
+        Ok(Step::Check(Request { id, batch: Batch { check, policies, deadline }, shadow }))
     }
 
     /// Answers a batch that was decided at once.
-    pub(crate) fn reply(&self, request: &Request, decisions: &[Decision], output: &mut BytesMut) {
+    pub(crate) fn reply(&self, request: &Request, decisions: &mut [Decision], output: &mut BytesMut) {
         let batch = &request.batch;
+        request.shadow.waive(decisions);
         let aliases = batch.items().iter().map(|item| item.alias);
         tally::count(&self.terms.metrics, &batch.policies, aliases, decisions);
+        request.shadow.restore(decisions);
         self.encode_reply(request.id, batch.check.details, decisions, output);
     }
 
     /// Answers a batch of which only the stub is left.
-    pub(crate) fn reply_late(&self, stub: &Stub, decisions: &[Decision], output: &mut BytesMut) {
+    pub(crate) fn reply_late(&self, stub: &Stub, decisions: &mut [Decision], output: &mut BytesMut) {
+        stub.shadow.waive(decisions);
         tally::count(&self.terms.metrics, &stub.policies, stub.aliases.iter().copied(), decisions);
+        stub.shadow.restore(decisions);
         self.encode_reply(stub.id, stub.details, decisions, output);
     }
 

@@ -18,6 +18,7 @@ mod model;
 mod properties;
 mod redis_store;
 mod reload;
+mod shadow;
 mod shutdown;
 mod stale;
 mod stores;

@@ -138,7 +138,7 @@ fn the_longest_reply_fits_in_a_frame() {
         granted: most,
         details: Some(details),
     };
-    peer.session.reply(&request, &vec![longest; keys.len()], &mut peer.output);
+    peer.session.reply(&request, &mut vec![longest; keys.len()], &mut peer.output);
     let (_, _, payload) = only_frame(&mut peer.output);
     assert!(payload.len() <= answer.frame_bytes_max as usize, "{}", payload.len());
 }
@@ -224,7 +224,7 @@ fn a_batch_has_its_deadline_from_its_arrival() {
     for (id, deadline_us) in [(2, None), (3, Some(1_500)), (4, Some(0)), (5, Some(varint::VALUE_MAX))] {
         let payload = checks(&[(0, "a"), (0, "b")], false, deadline_us);
         peer.send(&frame(FrameType::Check, id, |out| out.extend_from_slice(&payload)));
-        let Request { id: given, batch } = peer.requests.pop().expect("a request");
+        let Request { id: given, batch, .. } = peer.requests.pop().expect("a request");
         let deadline = deadline_us.and_then(|us| peer.now.checked_add(Duration::from_micros(us)));
         assert_eq!((given, batch.deadline), (id, deadline));
         let keys: Vec<_> = batch.items().iter().map(|item| batch.key(item)).collect();
@@ -239,10 +239,10 @@ fn replies_have_details_only_where_they_were_wanted() {
         let mut peer = Peer::open();
         let payload = checks(&[(0, "a"), (0, "b")], details, None);
         peer.send(&frame(FrameType::Check, 2, |out| out.extend_from_slice(&payload)));
-        let request = peer.requests.pop().expect("a request");
+        let mut request = peer.requests.pop().expect("a request");
         let stub = request.stub();
-        peer.session.reply_late(&stub, &decisions, &mut peer.output);
-        peer.session.reply(&request, &decisions, &mut peer.output);
+        peer.session.reply_late(&stub, &mut { decisions }, &mut peer.output);
+        peer.session.reply(&request, &mut { decisions }, &mut peer.output);
         let expected =
             decisions.map(|decision| Decision { details: decision.details.filter(|_| details), ..decision });
         let replies = frames(PLAIN, &mut peer.output);
@@ -262,7 +262,7 @@ fn decisions_are_counted_by_policy_and_reason() {
     peer.send(&frame(FrameType::Check, 3, |out| out.extend_from_slice(&payload)));
     let reasons = [Reason::Ok, Reason::Denied, Reason::Ok, Reason::Ok, Reason::UnknownPolicy];
     let request = peer.requests.pop().expect("a request");
-    peer.session.reply(&request, &reasons.map(decision), &mut peer.output);
+    peer.session.reply(&request, &mut reasons.map(decision), &mut peer.output);
     let text = peer.session.terms.metrics.to_text().expect("metrics");
     for line in [
         r#"tollgate_decisions_total{policy="api",reason="ok"} 2"#,
@@ -317,9 +317,9 @@ fn what_is_in_flight_is_answered_before_the_error() {
     let bytes = [check(2, "a"), ping(3), ping(3), check(4, "b")].concat();
     peer.send(&bytes);
     assert_eq!(only_frame(&mut peer.output).0, FrameType::Pong);
-    let request = peer.requests.pop().expect("a request");
+    let mut request = peer.requests.pop().expect("a request");
     assert!(peer.requests.is_empty(), "nothing is taken after the fault");
-    peer.session.reply_late(&request.stub(), &[decision(Reason::Ok)], &mut peer.output);
+    peer.session.reply_late(&request.stub(), &mut [decision(Reason::Ok)], &mut peer.output);
     assert_eq!(only_frame(&mut peer.output).0, FrameType::Reply);
     let error = peer.error();
     assert_eq!(error.text, "id 3 does not rise above 3, the id before it");
