@@ -55,8 +55,10 @@ impl Enforcement {
 
     /// Whether it is enforced for a key; `id` tells policies apart.
     fn covers(&self, id: StateId, key: &[u8]) -> bool {
-        if self.is_full() || self.percent == 0 {
-            return self.is_full();
+        match self.percent {
+            0 => return false,
+            100.. => return true,
+            _ => {}
         }
         let mut hasher = self.secret.build_hasher();
         hasher.write(&id.0.to_le_bytes());
@@ -138,8 +140,7 @@ impl Policy {
 
     /// Whether it is enforced for a key.
     fn enforces(&self, key: &[u8]) -> bool {
-        self.enforcement.is_full()
-            || self.ready.first().is_none_or(|limit| self.enforcement.covers(limit.state_id, key))
+        self.ready.first().is_none_or(|limit| self.enforcement.covers(limit.state_id, key))
     }
 
     /// The limits as they were written.

@@ -138,8 +138,9 @@ impl Workload {
 
     /// An endless sequence of numbers of keys, another for each `stream`.
     pub fn stream(&self, stream: u64) -> Stream {
-        // The generator mixes its seed, so that neighbours are not alike.
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed.wrapping_add(stream));
+        // Mixed first: the streams of neighbouring seeds must not be the same in another order.
+        let mixed = Xoshiro256PlusPlus::seed_from_u64(self.seed).next_u64();
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(mixed ^ stream);
         let source = match self.distribution {
             Distribution::Hot => Source::First,
             Distribution::Uniform => Source::Uniform { last: self.last, random },
@@ -230,6 +231,7 @@ mod tests {
         assert_eq!(first(1, 2), first(1, 2));
         assert_ne!(first(1, 2), first(1, 3));
         assert_ne!(first(1, 2), first(9, 2));
+        assert_ne!(first(1, 2), first(2, 1), "no stream of another seed is the same");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{convert::Infallible, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::Signal,
-    task::{block_in_place, spawn_blocking},
+    task::{JoinError, spawn_blocking},
     time::{MissedTickBehavior, interval},
 };
 
@@ -52,15 +52,15 @@ impl Reload {
             let text = read(self.source.file.clone()).await;
             // Seen twice, so that a file is not taken while it is being written.
             if is_asked || (text != self.loaded && text == last) {
-                block_in_place(|| self.reload());
+                self.reload().await;
                 self.loaded.clone_from(&text);
             }
             last = text;
         }
     }
 
-    fn reload(&mut self) {
-        match self.try_reload() {
+    async fn reload(&mut self) {
+        match self.try_reload().await {
             Ok(changes) => {
                 self.metrics.config_reloads.inc();
                 tell(&changes);
@@ -72,8 +72,9 @@ impl Reload {
         }
     }
 
-    fn try_reload(&mut self) -> Result<PolicyChanges, ReloadError> {
-        let loaded = self.source.load()?;
+    async fn try_reload(&mut self) -> Result<PolicyChanges, ReloadError> {
+        let source = self.source.clone();
+        let loaded = spawn_blocking(move || source.load()).await??;
         let next = Config { policies: loaded.policies.clone(), ..self.config.clone() };
         let changes = self.policies.replace(next.ready_policies(&self.metrics)?);
         for key in next.fixed_differences(&loaded) {
@@ -91,6 +92,8 @@ enum ReloadError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Limit(#[from] UnsupportedLimit),
+    #[error("it could not be loaded: {0}")]
+    Lost(#[from] JoinError),
 }
 
 /// The bytes of the file; `None` where there are none to be had.

@@ -37,6 +37,7 @@ pub(super) struct StoreArgs {
 }
 
 /// Where a configuration comes from. It can be loaded again.
+#[derive(Clone)]
 pub(super) struct Source {
     /// The file, if there is one.
     pub(super) file: Option<PathBuf>,
