@@ -38,12 +38,19 @@ impl Envelope {
 
     /// The most that may pass in an interval that is `interval_us` long by the clock of this process.
     pub fn promised(&self, interval_us: u64) -> u128 {
-        let drift_us = (u128::from(interval_us) * u128::from(CLOCK_DRIFT_PPM)).div_ceil(1_000_000);
-        let longest_us = u128::from(interval_us) + drift_us + u128::from(self.quantum_us);
-        u128::from(self.at_once) + u128::from(self.amount) * longest_us / u128::from(self.period_us)
+        let interval_ppm = u128::from(interval_us) * u128::from(1_000_000 + CLOCK_DRIFT_PPM);
+        let longest_ppm = interval_ppm + u128::from(self.quantum_us) * 1_000_000;
+        let gained = u128::from(self.amount) * longest_ppm / (u128::from(self.period_us) * 1_000_000);
+        u128::from(self.at_once) + gained
     }
 
-    /// What [`Envelope::promised`] grows by, at most, when the interval grows by a microsecond.
+    /// [`Envelope::promised`] of no time, before it is rounded down. With [`Envelope::rate_per_us`] for each microsecond
+    /// it is what may pass in any time: as much as is whole of that.
+    pub fn base(&self) -> f64 {
+        self.at_once as f64 + self.amount as f64 * self.quantum_us as f64 / self.period_us as f64
+    }
+
+    /// What may pass for each microsecond of an interval.
     pub fn rate_per_us(&self) -> f64 {
         self.amount as f64 / self.period_us as f64 * (1.0 + CLOCK_DRIFT_PPM as f64 / 1e6)
     }

@@ -177,8 +177,7 @@ impl Trace {
     /// the promise is found in one pass, and shows a greater share, until there is none.
     fn worst(&self, envelope: &Envelope, tick_us: u64) -> Option<Span> {
         let per_tick = envelope.rate_per_us() * tick_us as f64;
-        let share =
-            |span: Span| span.admitted as f64 / (envelope.promised(0) as f64 + per_tick * span.ticks as f64);
+        let share = |span: Span| span.admitted as f64 / (envelope.base() + per_tick * span.ticks as f64);
         let mut worst = self.greatest_excess(0.0)?;
         loop {
             let next = self.greatest_excess(share(worst) * per_tick)?;

@@ -112,6 +112,15 @@ proptest! {
 }
 
 #[test]
+fn a_breach_within_an_instant_is_found_where_more_passed_in_a_longer_time() {
+    let limit = envelope("sliding-window:20/2us");
+    let passed =
+        [(49, 37), (50, 13)].map(|(at_us, cost)| Passed { sent_us: at_us, answered_us: at_us, cost });
+    let worst = monitor(1, &passed).worst(&[limit]).unwrap();
+    assert!(worst.is_breach(), "{worst:?}");
+}
+
+#[test]
 fn one_too_many_is_found_among_many_that_may_pass() {
     // One a millisecond may pass, and 100 at once. Calls take 3 ms, and follow one another each millisecond.
     let limit = envelope("token-bucket:1000/1s,burst=100");
